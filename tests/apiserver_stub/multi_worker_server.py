@@ -43,8 +43,7 @@ def build_server(log: Backend, flags: Sequence[str], storage: str) -> ApiServer:
 
 class MultiWorkerServer:
     """Two servers on storages of one owner, with one signing key; calls that are not requests go to the first, and
-    resources
-    that tests add are served by both.
+    resources that tests add are served by both.
     """
 
     def __init__(self, log: Backend, flags: Sequence[str]) -> None:

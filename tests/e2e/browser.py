@@ -38,14 +38,14 @@ class Manager:
         ]
         self._log = (folder / "manager.log").open("w")
         self._child = subprocess.Popen(command, stderr=self._log)
-        self._until_ready()
+        self._wait_until_ready()
 
     def stop(self) -> None:
         self._child.terminate()
         assert self._child.wait(20) == 0
         self._log.close()
 
-    def _until_ready(self) -> None:
+    def _wait_until_ready(self) -> None:
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         for _ in range(1200):

@@ -134,7 +134,7 @@ class ClusterUp:
         self.said: list[str] = []
         self.logged_at_start: list[str] = []
 
-    def until(self, text: str) -> None:
+    def wait_for_output(self, text: str) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
@@ -183,7 +183,7 @@ def running(folder: Path, *flags: str) -> Iterator[ClusterUp]:
     """A ready cluster, stopped at the end."""
     cluster = ClusterUp(folder, *flags)
     try:
-        cluster.until("ready after")
+        cluster.wait_for_output("ready after")
         cluster.logged_at_start = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
         yield cluster
     finally:
@@ -200,8 +200,7 @@ def finds_free_port() -> Callable[[], int]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUp]:
     """A cluster of two managers whose controllers use their accounts, and a user with only a token; tests must not stop
-    it or
-    its processes.
+    it or its processes.
     """
     folder = tmp_path_factory.mktemp("up")
     (folder / "tokens").write_text(f"{JOE},joe,1\n")
@@ -311,8 +310,7 @@ def kubectl_error(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str
 @pytest.fixture(autouse=True)
 def skip_by_version(request: pytest.FixtureRequest) -> None:
     """`@pytest.mark.since(32)` needs kubectl 1.32 or later. With an older one the test is skipped if that version was
-    chosen,
-    and fails otherwise.
+    chosen, and fails otherwise.
     """
     for needs in request.node.iter_markers("since"):
         if request.getfixturevalue("minor") < needs.args[0]:

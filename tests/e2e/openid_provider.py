@@ -1,6 +1,5 @@
 """A third-party OpenID provider on loopback: `python openid_provider.py PORT CERTIFICATE`, until it is stopped. Each
-start
-creates a new key.
+start creates a new key.
 """
 
 import logging

@@ -92,7 +92,7 @@ class Cluster:
         tree = {"apiVersion": version, "kind": kind, "metadata": {"name": name, **parts.pop("metadata", {})}, **parts}
         self.kubectl("create", "--validate=false", "-f", "-", stdin=tree)
 
-    def until(self, holds: Callable[[], Any]) -> None:
+    def wait_until(self, holds: Callable[[], Any]) -> None:
         deadline = time.monotonic() + 30
         while not holds():
             assert time.monotonic() < deadline, "nothing happened"
@@ -130,7 +130,7 @@ def cluster(own_server: ApiProcess, tmp_path: Path) -> Iterator[Cluster]:
         "APIService", "apiregistration.k8s.io/v1", api, spec={**wanted, "service": reference, "caBundle": bundle}
     )
     found.kubectl("wait", "--for=condition=Available", f"apiservice/{api}", "--timeout=30s")
-    found.until(lambda: "metrics.k8s.io" in found.kubectl("api-versions"))
+    found.wait_until(lambda: "metrics.k8s.io" in found.kubectl("api-versions"))
     yield found
     metrics.shutdown()
     metrics.server_close()
@@ -172,7 +172,7 @@ def test_autoscaler_follows_pod_usage(cluster: Cluster) -> None:
     ])  # fmt: skip
     try:
         replicas = ("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}")
-        cluster.until(lambda: cluster.kubectl(*replicas) == "4")  # they use twice their target
+        cluster.wait_until(lambda: cluster.kubectl(*replicas) == "4")  # they use twice their target
     finally:
         manager.terminate()
         manager.wait(20)

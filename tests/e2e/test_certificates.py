@@ -55,8 +55,7 @@ def openssl(*arguments: str | Path) -> str:
 
 async def signed(folder: Path, ca: KeyPair, *kinds: str) -> None:
     """The certificates of a client and a server for keys of each kind, written like the controller does, with their
-    keys, in a
-    folder per kind.
+    keys, in a folder per kind.
     """
     async with Cluster() as cluster:
         flags = "--controllers=csrsigning", "--leader-elect=false", *write_authority(folder, ca)

@@ -116,10 +116,10 @@ def test_standby_takes_over(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", *terms(lease=4, renew=3)) as up:
         first = up.leader()
         os.kill(up.pid(first), signal.SIGKILL)
-        up.until(f"{first} was killed by SIGKILL")
+        up.wait_for_output(f"{first} was killed by SIGKILL")
         make_service(up, "a")
         wait_for(lambda: has_endpoints(up, "a"))
-        up.until(f"{first} is ready")
+        up.wait_for_output(f"{first} is ready")
         assert up.stop() == 0
     stopped = [line for line in up.said if line.endswith(" stopped")]
     assert sorted(stopped[:2]) == ["manager-0 stopped", "manager-1 stopped"]
@@ -130,7 +130,7 @@ def test_stopped_leader_hands_over_and_restart_keeps_state(tmp_path: Path) -> No
     with running(tmp_path / "cluster", *terms(lease=100, renew=90)) as up:
         first = up.leader()
         os.kill(up.pid(first), signal.SIGTERM)
-        up.until(f"{first} ended with exit status 0")
+        up.wait_for_output(f"{first} ended with exit status 0")
         make_service(up, "kept")
         wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would expire
         assert up.stop() == 0
@@ -148,9 +148,9 @@ def test_failed_processes_are_restarted(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=1", *terms(lease=2, renew=1)) as up:
         for name in ("manager-0", "apiserver"):
             os.kill(up.pid(name), signal.SIGKILL)
-            up.until(f"{name} was killed by SIGKILL; its last log lines:")
-            up.until(f"{name} is started again in 1 s")
-            up.until(f"{name} is ready")
+            up.wait_for_output(f"{name} was killed by SIGKILL; its last log lines:")
+            up.wait_for_output(f"{name} is started again in 1 s")
+            up.wait_for_output(f"{name} is ready")
             make_service(up, f"after-{name}")
             wait_for(lambda name=name: has_endpoints(up, f"after-{name}"))
         assert "after-manager-0" in up.kubectl("get", "services", "-o", "name")
@@ -160,7 +160,7 @@ def test_failed_processes_are_restarted(tmp_path: Path) -> None:
 def test_exit_of_api_server_ends_cluster_up(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=0") as up:
         os.kill(up.pid("apiserver"), signal.SIGTERM)
-        up.until("apiserver is not started again")
+        up.wait_for_output("apiserver is not started again")
         assert up.process.stdout is not None
         up.process.stdout.read()
         assert up.process.wait(30) == 1

@@ -57,7 +57,7 @@ class User:
         found: Tree = json.loads(self.kubectl("get", *words, "-o", "json"))
         return found
 
-    def until(self, holds: Callable[[], Any]) -> Any:
+    def wait_until(self, holds: Callable[[], Any]) -> Any:
         """Wait for a true result, and return it."""
         deadline = time.monotonic() + SECONDS
         while not (found := holds()):
@@ -88,8 +88,8 @@ def owner(of: Tree, **more: Any) -> Tree:
 
 
 def test_namespace_gets_account_and_ca_and_is_deleted(up: User, space: str) -> None:
-    up.until(lambda: up.is_there("serviceaccount", "default", "-n", space))
-    up.until(lambda: up.is_there("configmap", "kube-root-ca.crt", "-n", space))
+    up.wait_until(lambda: up.is_there("serviceaccount", "default", "-n", space))
+    up.wait_until(lambda: up.is_there("configmap", "kube-root-ca.crt", "-n", space))
     published = up.read("configmap", "kube-root-ca.crt", "-n", space)["data"]["ca.crt"]
     assert published == (up.folder / "ca.crt").read_text()
     up.kubectl("delete", "namespace", space, "--timeout=20s")
@@ -104,10 +104,10 @@ def test_endpoint_slices_list_ready_pods(up: User, space: str) -> None:
         slices = up.read("endpointslices", "-n", space, "-l", f"{SERVICE_NAME}=web")["items"]
         return [address for one in slices for end in one.get("endpoints") or () for address in end["addresses"]]
 
-    up.until(lambda: addresses() == ["10.1.2.3"])
+    up.wait_until(lambda: addresses() == ["10.1.2.3"])
     assert "10.1.2.3:8080" in up.kubectl("describe", "service", "web", "-n", space)
     up.kubectl("delete", "pod", "p", "-n", space, "--now")
-    up.until(lambda: addresses() == [])
+    up.wait_until(lambda: addresses() == [])
 
 
 def test_manual_endpoints_are_mirrored(up: User, space: str) -> None:
@@ -115,7 +115,7 @@ def test_manual_endpoints_are_mirrored(up: User, space: str) -> None:
     subsets = [{"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 5432}]}]
     up.create("Endpoints", "db", space, subsets=subsets)
     listed = ("endpointslices", "-n", space, "-l", f"{SERVICE_NAME}=db")
-    (mirror,) = up.until(lambda: up.read(*listed)["items"])
+    (mirror,) = up.wait_until(lambda: up.read(*listed)["items"])
     assert mirror["endpoints"][0]["addresses"] == ["192.0.2.7"]
     assert (
         mirror["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
@@ -140,15 +140,15 @@ def test_dependents_follow_the_cascade_option(up: User, cascade: str) -> None:
 
     assert "boss" not in left()
     wanted = {"c-0": 0, "c-1": 0, "c-2": 0} if cascade == "orphan" else {}
-    up.until(lambda: left() == wanted)
+    up.wait_until(lambda: left() == wanted)
 
 
 def test_taint_evicts_pods_without_toleration(up: User, space: str) -> None:
     up.create("Node", "n1")
     up.pod("frail", space, node="n1")
     up.kubectl("taint", "nodes", "n1", "fire=hot:NoExecute")
-    up.until(lambda: "deletionTimestamp" in up.kubectl("get", "pod", "-n", space, "-o", "json"))
-    up.until(lambda: "TaintManagerEviction" in up.kubectl("get", "events", "-n", space))
+    up.wait_until(lambda: "deletionTimestamp" in up.kubectl("get", "pod", "-n", space, "-o", "json"))
+    up.wait_until(lambda: "TaintManagerEviction" in up.kubectl("get", "events", "-n", space))
 
 
 def test_autoscaler_reports_missing_metrics(up: User, space: str) -> None:
@@ -156,8 +156,8 @@ def test_autoscaler_reports_missing_metrics(up: User, space: str) -> None:
     spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     up.create("ReplicaSet", "web", space, "apps/v1", spec=spec)
     up.kubectl("autoscale", "replicaset", "web", "-n", space, "--min=3", "--max=5", "--cpu-percent=50")
-    up.until(lambda: up.read("replicaset", "web", "-n", space)["spec"]["replicas"] == 3)
-    up.until(lambda: "SuccessfulRescale" in up.kubectl("describe", "hpa", "web", "-n", space))
+    up.wait_until(lambda: up.read("replicaset", "web", "-n", space)["spec"]["replicas"] == 3)
+    up.wait_until(lambda: "SuccessfulRescale" in up.kubectl("describe", "hpa", "web", "-n", space))
 
 
 def openssl(*words: str) -> str:
@@ -195,7 +195,7 @@ def test_approved_certificate_request_authenticates(up: User, tmp_path: Path) ->
     time.sleep(1)
     assert "certificate" not in up.read("csr", "ann")["status"], "nobody has approved it"
     up.kubectl("certificate", "approve", "ann")
-    up.until(lambda: "certificate" in up.read("csr", "ann")["status"])
+    up.wait_until(lambda: "certificate" in up.read("csr", "ann")["status"])
     issued.write_bytes(base64.b64decode(up.read("csr", "ann")["status"]["certificate"]))
     assert "OK" in openssl("verify", "-purpose", "sslclient", "-CAfile", str(up.folder / "client-ca.crt"), str(issued))
     server = (f"--server={up.url}", f"--certificate-authority={up.folder / 'ca.crt'}")

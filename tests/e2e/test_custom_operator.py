@@ -120,7 +120,7 @@ def operator(server: Any, admin: Any, define: Any, group: str, tmp_path: Path) -
     operator.end()
 
 
-def until_known(admin: Any, url: str, tree: Any) -> None:
+def wait_until_served(admin: Any, url: str, tree: Any) -> None:
     """Wait until a new version, or new fields of it, are served."""
     for _ in range(1000):
         with suppress(AssertionError):
@@ -176,7 +176,7 @@ def test_operator_continues_while_definition_changes(
         tree = boat(group, name, api_version=api_version, **spec)
         tree["metadata"]["labels"] = {"tide": "high"}
         url = path.replace("/v1/", f"/{api_version}/")
-        until_known(admin, url, tree)
+        wait_until_served(admin, url, tree)
         admin.ask("POST", url, tree)
 
     make("anna")

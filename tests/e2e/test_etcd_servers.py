@@ -1,7 +1,6 @@
 """Several API servers on an etcd of three members, under a load of writes, while each is killed, paused or
-disconnected:
-acknowledged writes exist, watches miss and repeat nothing, all servers agree at each revision, and quota, cluster IPs
-and node ports are allocated once.
+disconnected: acknowledged writes exist, watches miss and repeat nothing, all servers agree at each revision, and quota,
+cluster IPs and node ports are allocated once.
 """
 
 import asyncio
@@ -207,7 +206,7 @@ async def paused(server: Server, pause: float) -> None:
     server.process.child.send_signal(signal.SIGCONT)
 
 
-async def cut_off(server: Server, pause: float) -> None:
+async def disconnected(server: Server, pause: float) -> None:
     for way in server.ways:
         way.cut()
     await asyncio.sleep(pause)
@@ -222,7 +221,7 @@ async def leader_killed(etcd: Etcd, pause: float) -> None:
     etcd.restart(leader)
 
 
-async def listed(server: Server, path: str) -> Any:
+async def list_until_answered(server: Server, path: str) -> Any:
     for _ in range(200):
         with suppress(*GONE):
             code, found = await server.ask("GET", path)
@@ -236,7 +235,7 @@ async def run_faults(folder: Path, faults: int, pause: float, seed: int) -> None
     with running(3) as etcd:
         async with servers_on(etcd, 3, folder) as servers:
             await prepare(servers[0])
-            start = (await listed(servers[0], CONFIGS))["metadata"]["resourceVersion"]
+            start = (await list_until_answered(servers[0], CONFIGS))["metadata"]["resourceVersion"]
             watchers = [Watcher(server, start) for server in servers]
             load, until = Load(servers, seed), asyncio.Event()
             rng = random.Random(seed)
@@ -247,7 +246,7 @@ async def run_faults(folder: Path, faults: int, pause: float, seed: int) -> None
                 kinds: list[Callable[[], Awaitable[None]]] = [
                     lambda: killed(rng.choice(servers), pause),
                     lambda: paused(rng.choice(servers), pause),
-                    lambda: cut_off(rng.choice(servers), pause),
+                    lambda: disconnected(rng.choice(servers), pause),
                     lambda: leader_killed(etcd, pause),
                 ]
                 for number in range(faults):
@@ -275,7 +274,7 @@ async def prepare(server: Server) -> None:
 
 
 async def check_history(servers: list[Server], watchers: list[Watcher], load: Load) -> None:
-    lists = [await listed(server, CONFIGS) for server in servers]
+    lists = [await list_until_answered(server, CONFIGS) for server in servers]
     states = [{item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in one["items"]} for one in lists]
     assert states[0] == states[1] == states[2]
     there = {name: int(revision) for name, revision in states[0].items()}
@@ -300,15 +299,15 @@ async def check_history(servers: list[Server], watchers: list[Watcher], load: Lo
 
 
 async def check_allocations(server: Server, load: Load) -> None:
-    services = (await listed(server, SERVICES))["items"]
+    services = (await list_until_answered(server, SERVICES))["items"]
     names = {service["metadata"]["name"] for service in services}
     assert {service["metadata"]["name"] for service in load.services} <= names
     addresses = [service["spec"]["clusterIP"] for service in services]
     assert len(set(addresses)) == len(addresses)
     ports = [port["nodePort"] for service in services for port in service["spec"]["ports"] if "nodePort" in port]
     assert len(set(ports)) == len(ports)
-    inside = len((await listed(server, LIMITED))["items"])
-    quota = (await listed(server, "/api/v1/namespaces/limited/resourcequotas"))["items"][0]
+    inside = len((await list_until_answered(server, LIMITED))["items"])
+    quota = (await list_until_answered(server, "/api/v1/namespaces/limited/resourcequotas"))["items"][0]
     assert inside == int(quota["status"]["used"]["count/configmaps"]) == MOST
 
 

@@ -45,7 +45,7 @@ class Manager:
         )
         self.log = (folder / "manager.log").open("w")
         self.child = subprocess.Popen([sys.executable, "-m", "controller_manager", *self.argv], stderr=self.log)
-        self._until_it_serves()
+        self._wait_until_ready()
 
     def get(self, name: str) -> str:
         """A page as text."""
@@ -72,7 +72,7 @@ class Manager:
         assert self.child.wait(20) == 0
         self.log.close()
 
-    def _until_it_serves(self) -> None:
+    def _wait_until_ready(self) -> None:
         for _ in range(1200):
             with suppress(OSError):
                 self.tls = ssl.create_default_context(cafile=self.authority)

@@ -51,7 +51,7 @@ def plain(found: dict[str, Any]) -> dict[str, Any]:
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "PriorityClass"}
 
 
-def folder_of(tree: dict[str, Any], namespace: str) -> str:
+def collection_path(tree: dict[str, Any], namespace: str) -> str:
     """The collection path of a kind."""
     version, kind = tree["apiVersion"], tree["kind"]
     plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
@@ -95,7 +95,7 @@ def test_create(run: Any, kubectl: Kubectl, admin: Any, namespace: str, command:
     in_json = json.loads(
         kubectl("create", *arguments, "-n", namespace, "--dry-run=client", "-o", "json", "--validate=false", *after)
     )
-    folder = folder_of(in_json, namespace)
+    folder = collection_path(in_json, namespace)
     as_protobuf = admin.ask("GET", f"{folder}/made")
     as_protobuf["metadata"].pop("managedFields", None)  # kubectl does not show them
     assert answered == without_nulls(as_protobuf)

@@ -35,7 +35,7 @@ def status_of(port: str, path: str, token: str) -> int:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
+def occupied_port() -> Iterator[int]:
     """The default port of a controller manager, bound by another program."""
     with socket.socket() as one:
         with suppress(OSError):  # used unchanged
@@ -44,7 +44,7 @@ def taken() -> Iterator[int]:
         yield 10257
 
 
-@pytest.mark.usefixtures("taken")
+@pytest.mark.usefixtures("occupied_port")
 def test_readme_controller_runs_beside_make_run(
     server: Any, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:

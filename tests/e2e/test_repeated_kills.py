@@ -1,6 +1,5 @@
 """Killed repeatedly under a load of writes, the API server keeps acknowledged writes, and resumed watches miss and
-repeat
-nothing.
+repeat nothing.
 """
 
 import asyncio

@@ -49,7 +49,7 @@ def deployment(name: str) -> dict[str, object]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def until_pods(admin: Admin, replicas: int) -> None:
+def wait_for_pods(admin: Admin, replicas: int) -> None:
     """Wait until each deployment has this number of pods; none may ever have more."""
     deadline = time.monotonic() + SECONDS
     while True:
@@ -70,19 +70,19 @@ def test_killed_manager_is_replaced_without_duplicate_work(own_server: ApiProces
     with manager(own_server, tmp_path / "first") as first, manager(own_server, tmp_path / "second") as second:
         for name in NAMES:
             admin.ask("POST", DEPLOYMENTS, deployment(name))
-        until_pods(admin, 2)
-        until_both_lead(tmp_path)
+        wait_for_pods(admin, 2)
+        wait_until_both_lead(tmp_path)
         first.kill()
         first.wait(30)
         for name in NAMES:
             there = admin.ask("GET", f"{DEPLOYMENTS}/{name}")
             admin.ask("PUT", f"{DEPLOYMENTS}/{name}", {**there, "spec": {**there["spec"], "replicas": 3}})
-        until_pods(admin, 3)
+        wait_for_pods(admin, 3)
         assert second.poll() is None
     assert second.returncode == 0
 
 
-def until_both_lead(logs: Path) -> None:
+def wait_until_both_lead(logs: Path) -> None:
     deadline = time.monotonic() + SECONDS
     while not all("-shard-" in (logs / name).read_text() for name in ("first", "second")):
         assert time.monotonic() < deadline, "one has nothing to do"

@@ -42,7 +42,7 @@ class Process:
         with self.log.open("w") as log:
             self.child = subprocess.Popen(command, cwd=folder, stderr=log)
 
-    def until(self, text: str) -> None:
+    def wait_for_log(self, text: str) -> None:
         """Wait until the log contains this text."""
         deadline = time.monotonic() + 60
         while text not in self.log.read_text():
@@ -64,9 +64,9 @@ def test_second_signal_exits_despite_hanging_controller(
     second: signal.Signals, process: Process, namespace: str, kubectl: Callable[..., str]
 ) -> None:
     kubectl("run", "a", "--image=a", "-n", namespace)
-    process.until("hold on to")  # this pod, or that of another test
+    process.wait_for_log("hold on to")  # this pod, or that of another test
     process.child.send_signal(signal.SIGTERM)
-    process.until('"stopping"')
+    process.wait_for_log('"stopping"')
     time.sleep(1.1)  # sooner it would merge with the first signal
     assert process.child.poll() is None
     process.child.send_signal(second)

@@ -128,7 +128,7 @@ def test_tokens_survive_restart(own_server: Any, tmp_path: Path) -> None:
 # --- controllers ---
 
 
-def until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
@@ -141,9 +141,9 @@ def test_controllers_use_their_own_accounts(cluster: Any) -> None:
     api.create_namespace({"metadata": {"name": "acted-on"}})
     service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
     api.create_namespaced_service("acted-on", service)
-    until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("acted-on").items))
+    wait_until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("acted-on").items))
     api.delete_namespace("acted-on")
-    until(lambda: "acted-on" not in [one.metadata.name for one in api.list_namespace().items])
+    wait_until(lambda: "acted-on" not in [one.metadata.name for one in api.list_namespace().items])
     accounts = {one.metadata.name for one in api.list_namespaced_service_account("kube-system").items}
     assert accounts >= {"endpoint-controller", "namespace-controller"}
     log = "".join(file.read_text() for file in cluster.folder.glob("manager-*.log"))

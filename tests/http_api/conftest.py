@@ -106,9 +106,8 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 @asynccontextmanager
 async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
     """A server with those flags, on a store by `--storage`. In real time all but the first start with the objects that
-    it
-    created at its start; in virtual time objects also have their times. `storage` is a value of `--storage` that takes
-    precedence.
+    it created at its start; in virtual time objects also have their times. `storage` is a value of `--storage` that
+    takes precedence.
     """
     flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)

@@ -10,7 +10,7 @@ from controller_manager.testing.virtual import VirtualLoop
 
 Ts = TypeVarTuple("Ts")
 USUAL_PACE = 0.015
-"""Seconds of CPU that a known amount of work takes where the promised figures hold."""
+"""Seconds of CPU of a known amount of work on a machine with the documented figures."""
 
 
 def slowness() -> float:

@@ -86,7 +86,7 @@ class ApiMachine(RuleBasedStateMachine):
             assert (code, tree["reason"]) == (409, "AlreadyExists")
         else:
             assert code == 201
-            self.wrote(key, tree, labels)
+            self.record_write(key, tree, labels)
         return int(self.api.revision)
 
     @rule(target=versions, key=KEYS, labels=LABELS, version=st.sampled_from(["newest", "none"]) | versions)
@@ -105,7 +105,7 @@ class ApiMachine(RuleBasedStateMachine):
             assert (code, tree["reason"]) == (409, "Conflict")
         else:
             assert code == 200
-            self.wrote(key, tree, labels)
+            self.record_write(key, tree, labels)
         return int(self.api.revision)
 
     @rule(target=versions, key=KEYS, labels=LABELS, kind=st.sampled_from(["merge", "strategic", "json"]))
@@ -123,7 +123,7 @@ class ApiMachine(RuleBasedStateMachine):
             after = labels
         assert code == (404 if thing is None else 200)
         if thing is not None:
-            self.wrote(key, tree, after)
+            self.record_write(key, tree, after)
         return int(self.api.revision)
 
     @rule(target=versions, key=KEYS, condition=st.sampled_from(["none", "uid", "wrong uid"]) | versions)
@@ -140,7 +140,7 @@ class ApiMachine(RuleBasedStateMachine):
         fits = condition in ("none", "uid") or (thing and condition == thing.revision)
         assert code == (404 if thing is None else 200 if fits else 409), tree
         if code == 200 and thing:
-            self.went({key: [self.api.revision - 1, self.api.revision][-self.changes_of(key[0]) :]})
+            self.record_deletions({key: [self.api.revision - 1, self.api.revision][-self.changes_of(key[0]) :]})
         return int(self.api.revision)
 
     @rule(plural=st.sampled_from(PLURALS), space=st.sampled_from(SPACES), selector=SELECTORS)
@@ -153,7 +153,7 @@ class ApiMachine(RuleBasedStateMachine):
         for event in self.watched(plural, space, before, ""):
             metadata = event["object"]["metadata"]
             seen.setdefault(metadata["name"], []).append(int(metadata["resourceVersion"]))
-        self.went({(plural, space, name): revisions for name, revisions in seen.items()})
+        self.record_deletions({(plural, space, name): revisions for name, revisions in seen.items()})
         assert sorted(seen) == sorted(name for _, _, name in gone)
 
     # reading
@@ -169,25 +169,25 @@ class ApiMachine(RuleBasedStateMachine):
     def list_now(self, plural: str, space: str, selector: str) -> None:
         code, tree = self.ask("GET", self.place(plural, space), labelSelector=selector)
         assert (code, int(tree["metadata"]["resourceVersion"])) == (200, self.api.revision)
-        assert self.found(tree) == [(key, self.things[key]) for key in self.selected(plural, space, selector)]
+        assert self.items_of(tree) == [(key, self.things[key]) for key in self.selected(plural, space, selector)]
 
     @rule(plural=st.sampled_from(PLURALS), space=st.sampled_from(("", *SPACES)), version=versions)
     def list_the_past(self, plural: str, space: str, version: int) -> None:
         past = {"resourceVersion": version, "resourceVersionMatch": "Exact"}
         code, tree = self.ask("GET", self.place(plural, space), **past)
         assert (code, int(tree["metadata"]["resourceVersion"])) == (200, version)
-        assert self.found(tree) == sorted(self.at(version, plural, space).items())
+        assert self.items_of(tree) == sorted(self.objects_at(version, plural, space).items())
 
     @rule(key=KEYS, labels=LABELS, limit=st.sampled_from([1, 2, 5]))
     def list_in_pages_while_it_changes(self, key: Key, labels: dict[str, str], limit: int) -> None:
         plural = key[0]
-        expected, version = sorted(self.at(self.api.revision, plural, "").items()), self.api.revision
+        expected, version = sorted(self.objects_at(self.api.revision, plural, "").items()), self.api.revision
         found: list[tuple[Key, Thing]] = []
         token = ""
         while token or not found:
             code, tree = self.ask("GET", self.place(plural, ""), limit=limit, **{"continue": token})
             assert (code, int(tree["metadata"]["resourceVersion"])) == (200, version)
-            found += self.found(tree)
+            found += self.items_of(tree)
             left = tree["metadata"].get("remainingItemCount", 0)
             assert left == len(expected) - len(found)
             token = tree["metadata"].get("continue", "")
@@ -221,7 +221,7 @@ class ApiMachine(RuleBasedStateMachine):
         """The number of events of a deletion: a pod first gets its end of grace."""
         return 2 if plural == "pods" else 1
 
-    def went(self, revisions: dict[Key, list[int]]) -> None:
+    def record_deletions(self, revisions: dict[Key, list[int]]) -> None:
         """Record deletions, with the revisions of their last changes."""
         changes = []
         for key, (*marked, gone) in revisions.items():
@@ -232,7 +232,7 @@ class ApiMachine(RuleBasedStateMachine):
             changes.append(Change(gone, key, thing, None))
         self.log += sorted(changes, key=lambda change: change.revision)
 
-    def wrote(self, key: Key, tree: dict[str, Any], labels: dict[str, str]) -> None:
+    def record_write(self, key: Key, tree: dict[str, Any], labels: dict[str, str]) -> None:
         """Record a write; one that changes nothing makes no revision."""
         before, after = self.things.get(key), self.thing(tree)
         assert after.labels == labels
@@ -244,7 +244,7 @@ class ApiMachine(RuleBasedStateMachine):
             self.things[key] = after
             self.log.append(Change(after.revision, key, before, after))
 
-    def at(self, version: int, plural: str, space: str) -> dict[Key, Thing]:
+    def objects_at(self, version: int, plural: str, space: str) -> dict[Key, Thing]:
         """The objects at a version."""
         things: dict[Key, Thing] = {}
         for change in self.log:
@@ -283,7 +283,7 @@ class ApiMachine(RuleBasedStateMachine):
         assert code == 200
         return [json.loads(line) for line in body.splitlines()]
 
-    def found(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
+    def items_of(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
         plural = {"ConfigMapList": "configmaps", "PodList": "pods"}[tree["kind"]]
         found = ((self.key(item, plural), self.thing(item)) for item in tree["items"])
         return [(key, thing) for key, thing in found if key[1] in SPACES]  # every cluster has other objects of the kind

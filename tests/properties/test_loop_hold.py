@@ -42,7 +42,7 @@ SHORT = (
 )
 SHORT_SIZE, LONG_SIZE = 300_000, 1_400_000  # bytes
 MOST_VALUES = {"pod: containers": 30_000, "pod: init containers": 30_000}
-"""Values of objects to which defaults add many."""
+"""Limits on values for objects to which defaulting adds many."""
 PER_KIND = 2  # fields per kind in the default run
 
 

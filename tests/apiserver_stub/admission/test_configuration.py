@@ -31,7 +31,7 @@ STRICTER = {
         "kube-apiserver goes on without what it cannot read, and refuses each pod with 500 for a selector that is none",
     ),
 }  # fmt: skip
-"""Files that kube-apiserver takes and this server refuses, and why."""
+"""Files that kube-apiserver accepts and this server rejects, with the reason."""
 PS = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: X}}"
 
 

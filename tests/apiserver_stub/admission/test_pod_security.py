@@ -25,7 +25,7 @@ from controller_manager.common.serving.authentication import User
 KINDS = {kind.storage: kind for kind in built_in().all()}
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "pod_security.jsonl").read_text().splitlines()]
 VERSIONS = (*(f"v1.{minor}" for minor in (0, 7, 8, 18, 19, *range(21, 37), 99)), "latest")
-"""On both sides of all that changed; `latest` is later than those to come."""
+"""Versions before and after every change of a check; `latest` is later than all others."""
 LABEL = "pod-security.kubernetes.io/"
 HOST = {"containers": [{"name": "c", "image": "i"}], "hostPID": True}
 PLAIN = {"containers": [{"name": "c", "image": "i"}]}

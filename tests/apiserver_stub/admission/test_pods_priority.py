@@ -14,21 +14,21 @@ PODS = "/api/v1/namespaces/default/pods"
 Make = Callable[..., Awaitable[Any]]
 
 
-def a_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
+def priority_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
     return PriorityClass(metadata=ObjectMeta(name=name), value=value, global_default=True, preemption_policy=policy)
 
 
 def test_lower_of_two_default_classes_wins() -> None:
-    assert default_of([a_class("high", 9), a_class("low", -3)]) == a_class("low", -3)
+    assert default_of([priority_class("high", 9), priority_class("low", -3)]) == priority_class("low", -3)
     assert default_of([PriorityClass(metadata=ObjectMeta(name="no-default"), value=1)]) is None
 
 
 @pytest.mark.parametrize(
     ("spec", "of", "given"),
     [
-        ({}, a_class("c", 5, "Never"), {"priorityClassName": "c", "priority": 5, "preemptionPolicy": "Never"}),
-        ({"priority": 5}, a_class("c", 5), {"priorityClassName": "c", "priority": 5}),
-        ({}, a_class("", 0, "Never"), {"priority": 0, "preemptionPolicy": "Never"}),
+        ({}, priority_class("c", 5, "Never"), {"priorityClassName": "c", "priority": 5, "preemptionPolicy": "Never"}),
+        ({"priority": 5}, priority_class("c", 5), {"priorityClassName": "c", "priority": 5}),
+        ({}, priority_class("", 0, "Never"), {"priority": 0, "preemptionPolicy": "Never"}),
     ],
 )
 def test_pod_gets_the_fields_of_its_class(spec: dict[str, Any], of: PriorityClass, given: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def test_pod_gets_the_fields_of_its_class(spec: dict[str, Any], of: PriorityClas
 @pytest.mark.parametrize("spec", [{"priority": 6}, {"preemptionPolicy": "PreemptLowerPriority"}])
 def test_conflicting_priority_is_rejected(spec: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must not be provided in pod spec; priority admission controller computed"):
-        prioritized(spec, a_class("c", 5, "Never"))
+        prioritized(spec, priority_class("c", 5, "Never"))
 
 
 async def create_pod(api: Api, name: str, **spec: Any) -> Any:

@@ -32,7 +32,7 @@ def signed_with(kind: str, digest: hashes.HashAlgorithm | None = None) -> bytes:
     return builder.sign(key_of_kind(kind), digest).public_bytes(Encoding.PEM)
 
 
-def of_dsa() -> bytes:
+def with_dsa_key() -> bytes:
     builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
     return builder.sign(dsa.generate_private_key(1024), hashes.SHA256()).public_bytes(Encoding.PEM)
 
@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "another subject": (lambda: armoured(flipped(DER.index(b"system:node:"))), FOREIGN),
     "secp256k1": (lambda: signed_with("secp256k1", hashes.SHA256()), "unsupported elliptic curve"),
     "Ed448": (lambda: signed_with("ed448"), "the key must be"),
-    "DSA": (of_dsa, "the key must be"),
+    "DSA": (with_dsa_key, "the key must be"),
     "SHA-3": (lambda: signed_with("rsa-2048", hashes.SHA3_256()), "made with sha3-256"),
 }
 

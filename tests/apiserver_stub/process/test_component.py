@@ -180,15 +180,15 @@ async def test_doubtful_tls_and_http2_flags_log_warnings(tmp_path: Path) -> None
         async with running(tmp_path, *flags, "--http2-max-streams-per-connection=9") as server:
             with pytest.raises(REFUSED):
                 await server.visit(ssl.TLSVersion.TLSv1)
-    assert warned_of(lines) == ["--http2-max-streams-per-connection", "--tls-min-version", "--tls-cipher-suites"]
+    assert warned_flags(lines) == ["--http2-max-streams-per-connection", "--tls-min-version", "--tls-cipher-suites"]
     with structlog.testing.capture_logs() as lines:
         flags = ("--http2-max-streams-per-connection=9", "--disable-http2-serving")
         async with running(tmp_path, *flags) as server:
             assert (await server.visit()).protocol == "http/1.1"
-    assert warned_of(lines) == []
+    assert warned_flags(lines) == []
 
 
-def warned_of(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+def warned_flags(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """The flags at the start of warnings."""
     told = [line["event"].split()[0] for line in lines if line["log_level"] == "warning"]
     return [word for word in told if word.startswith("--")]

@@ -46,7 +46,7 @@ async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def change(path: Path, sql: str) -> None:
+def execute(path: Path, sql: str) -> None:
     connection = sqlite3.connect(path)
     connection.execute(sql)
     connection.commit()
@@ -63,7 +63,7 @@ async def test_verified_rows_are_not_inspected_again(path: Path) -> None:
 
 
 async def test_damaged_object_is_found_in_its_portion(path: Path) -> None:
-    change(path, "UPDATE log SET data = replace(CAST(data AS TEXT), 'Pod', 'Pox') WHERE key = 'ns/0003'")
+    execute(path, "UPDATE log SET data = replace(CAST(data AS TEXT), 'Pod', 'Pox') WHERE key = 'ns/0003'")
     store = await opened(path)
     row = store.get("pods", "ns/0003")
     assert isinstance(row, CorruptRow)
@@ -73,7 +73,7 @@ async def test_damaged_object_is_found_in_its_portion(path: Path) -> None:
 
 
 async def test_damaged_record_is_reported_as_loss(path: Path) -> None:
-    change(path, "UPDATE log SET key = 'ns/other' WHERE key = 'ns/1050'")
+    execute(path, "UPDATE log SET key = 'ns/other' WHERE key = 'ns/1050'")
     with pytest.raises(Unusable, match=r"damaged: revision 1052 \('pods' 'ns/other'\)"):
         await opened(path)
 

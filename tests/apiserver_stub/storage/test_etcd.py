@@ -33,7 +33,7 @@ def storage_on(urls: list[str], prefix: str, compaction: float = 0.0) -> EtcdSto
     return EtcdStorage(EtcdServers(urls), EtcdRules(prefix, compaction, 0.2, 0.2), CollectorRegistry())
 
 
-async def until(condition: Any) -> None:
+async def wait_until(condition: Any) -> None:
     for _ in range(1000):
         if condition():
             return
@@ -74,7 +74,7 @@ async def test_rows_with_same_expiry_share_a_lease(small_etcd: Etcd) -> None:
     start = await storage.txn([put("a", ttl=1.0), put("b", ttl=1.0), put("c")])
     await storage.watch(start, watched)
     again = await storage.txn([put("b", start)])
-    await until(lambda: any(record.deleted for record in watched.records))
+    await wait_until(lambda: any(record.deleted for record in watched.records))
     (gone,) = [record for record in watched.records if record.deleted]
     assert (gone.key, gone.decode_error) == ("a", "")
     assert gone.data == put("a").data.replace(b'""', b'"%d"' % gone.revision)
@@ -102,7 +102,7 @@ async def test_oversized_write_is_rejected_and_full_etcd_can_delete(small_etcd: 
     await storage.watch(start, watched)
     for key, revision in made.items():
         await storage.txn([delete(key, revision)])
-    await until(lambda: len(watched.records) == len(made))
+    await wait_until(lambda: len(watched.records) == len(made))
     assert all(record.deleted and not record.decode_error for record in watched.records)
     assert storage.failures == {"refused": 3, "unknown": 0}
     assert storage.problem == ""
@@ -147,11 +147,11 @@ async def test_write_without_answer_is_unknown_but_watched(
     partition.cut()
     with pytest.raises(Timeout, match="unknown"):
         await lost
-    await until(lambda: watched.ended and storage.problem)
+    await wait_until(lambda: watched.ended and storage.problem)
     with pytest.raises(ServiceUnavailable):
         await storage.txn([put("c")])
     partition.heal()
-    await until(lambda: not storage.problem)
+    await wait_until(lambda: not storage.problem)
     await storage.watch(start, watched)
     assert [record.key for record in watched.records] == ["b"]
     with pytest.raises(RevisionConflict):
@@ -217,7 +217,7 @@ async def test_next_member_is_used_when_one_is_down(partition: Partition, etcd: 
     first, watched = await storage.txn([put("a")]), RecordedWatch()
     await storage.watch(first, watched, watched.ended.append)
     partition.cut()
-    await until(lambda: watched.ended)
+    await wait_until(lambda: watched.ended)
     second = await storage.txn([put("b")])
     await storage.watch(first, watched)
     assert [record.revision for record in watched.records] == [second]
@@ -236,7 +236,7 @@ async def test_current_revision_is_reached_without_own_writes(etcd: Etcd) -> Non
     await one.watch(await one.current_revision(), watched)
     newest = await other.txn([put("a")])
     assert all(revision >= newest for revision in await asyncio.gather(*(one.current_revision() for _ in range(20))))
-    await until(lambda: watched.revision >= newest)
+    await wait_until(lambda: watched.revision >= newest)
     assert watched.records == []
     await one.close()
     await other.close()
@@ -289,7 +289,7 @@ async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> Non
         0,
         2,
     ]
-    await until(lambda: b"apiserver_storage_size_bytes{" in generate_latest(registry))
+    await wait_until(lambda: b"apiserver_storage_size_bytes{" in generate_latest(registry))
     shown = generate_latest(registry).decode()
     assert 'etcd_requests_total{group="apps",operation="create",resource="deployments"} 2.0' in shown
     assert "etcd_request_errors_total{" not in shown
@@ -355,7 +355,7 @@ async def test_member_is_reached_through_proxy_with_rotated_certs(
         await asyncio.sleep(0.1)
         assert await storage.txn([put("c")]) > first
         assert way.asked == [("etcd.example", 2379)] * (asked + 1)
-        await until(lambda: [record.key for record in watched.records] == ["b", "c"])
+        await wait_until(lambda: [record.key for record in watched.records] == ["b", "c"])
         refreshing.cancel()
         await storage.close()
     proofs[0].unlink()

@@ -19,7 +19,7 @@ LAST = b'{"metadata":{"resourceVersion":"","name":"a"},"last":1}'
 LAYOUT = Layout("/registry")
 
 
-def at(data: bytes, revision: int) -> bytes:
+def stamped(data: bytes, revision: int) -> bytes:
     return data.replace(b'""', b'"%d"' % revision)
 
 
@@ -83,9 +83,9 @@ def test_deletion_event_carries_final_state() -> None:
         event(key, 9, deleted=True),
     ]
     kept, put, other, lost = LAYOUT.records_of(events, 1.0)
-    assert (kept.data, kept.deleted, kept.revision) == (at(LAST, 5), True, 5)
-    assert (put.data, put.deleted) == (at(BODY, 6), False)
-    assert (other.data, other.deleted, other.decode_error) == (at(BODY, 7), True, "")
+    assert (kept.data, kept.deleted, kept.revision) == (stamped(LAST, 5), True, 5)
+    assert (put.data, put.deleted) == (stamped(BODY, 6), False)
+    assert (other.data, other.deleted, other.decode_error) == (stamped(BODY, 7), True, "")
     assert (lost.data, lost.deleted) == (b"", True)
     assert "compacted" in lost.decode_error
     assert LAYOUT.records_of([event(LAYOUT.deleted, 8, b"of others"), event(LAYOUT.progress, 9)], 1.0) == []

@@ -257,7 +257,7 @@ async def write_more(store: Store, number: int) -> int:
     return newest
 
 
-async def interrupted_at(store: Store, file: Path, rows: int) -> Path:
+async def interrupt_export(store: Store, file: Path, rows: int) -> Path:
     with pytest.raises(Interrupted):
         await export_rows(InterruptedSource(store.source(), rows), file, print)
     assert file.name not in os.listdir(file.parent)
@@ -269,7 +269,7 @@ async def test_interrupted_export_continues(old_store: Store, tmp_path: Path) ->
     whole = tmp_path / "whole.export"
     began = await export_rows(old_store.source(), whole, print)
     file = tmp_path / "cluster.export"
-    part = await interrupted_at(old_store, file, 1100)
+    part = await interrupt_export(old_store, file, 1100)
     left = part.read_bytes()
     for number, torn in enumerate((left, left[:-7], left + b'{"resource":"pods"', left + bytes(50))):
         await write_more(old_store, 10 + number)  # which is not part of the export
@@ -285,7 +285,7 @@ async def test_interrupted_export_continues(old_store: Store, tmp_path: Path) ->
 async def test_export_restarts_if_history_was_compacted(old_store: Store, tmp_path: Path) -> None:
     await write_many(old_store)
     file = tmp_path / "cluster.export"
-    part = await interrupted_at(old_store, file, 1100)
+    part = await interrupt_export(old_store, file, 1100)
     newest = await write_more(old_store, 10)
     storage = old_store.storage()
     await storage.open()
@@ -300,9 +300,9 @@ async def test_export_restarts_if_history_was_compacted(old_store: Store, tmp_pa
 async def test_export_of_another_store_cannot_be_continued(old_store: Store, new_store: Store, tmp_path: Path) -> None:
     await write_many(old_store)
     file = tmp_path / "cluster.export"
-    part = await interrupted_at(old_store, file, 900)
+    part = await interrupt_export(old_store, file, 900)
     assert not part.exists()
-    part = await interrupted_at(old_store, file, 1100)
+    part = await interrupt_export(old_store, file, 1100)
     await fill(new_store, 900)
     with pytest.raises(Unusable, match="what was exported before"):
         await export_rows(new_store.source(), file, print)

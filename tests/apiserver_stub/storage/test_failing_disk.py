@@ -166,24 +166,24 @@ async def test_failed_checkpoints_are_counted_and_retried(
     checkpoints = backend_of(store).checkpoints
     failing("PRAGMA wal_checkpoint", written=False)
     checkpoints.grown(100 << 20)
-    await until(lambda: checkpoints.failed > 2)
+    await wait_until(lambda: checkpoints.failed > 2)
     assert store.storage.problem == "the write-ahead log cannot be folded into the database: disk I/O error"
     await store.commit(Write("pods", "a", 0, BODY))
     assert store.storage.problem
     failing()
-    await until(lambda: not store.storage.problem)
+    await wait_until(lambda: not store.storage.problem)
     assert store.storage.checkpoint_counts[0] == 1
 
 
 async def test_checkpoints_happen_as_the_log_grows(store: WatchCache) -> None:
     for number in range(30):
         await store.commit(Write("pods", f"large-{number}", 0, b"x" * 1_000_000))
-    await until(lambda: store.storage.checkpoint_counts[0] >= 3)
+    await wait_until(lambda: store.storage.checkpoint_counts[0] >= 3)
     log = backend_of(store)._path.with_name("store.db-wal")
     assert log.stat().st_size < 16 << 20
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.005)

@@ -308,7 +308,7 @@ def objects(store: WatchCache) -> list[tuple[str, int, bytes]]:
     return [(row.key, row.revision, row.data) for name in ("pods", "events") for row in store.snapshot(name).items()]
 
 
-def as_of_schema_2(path: Path) -> None:
+def convert_to_schema_2(path: Path) -> None:
     """Convert a database to schema 2, whose records have numbers but no lifetimes, with a mark for each resource."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.create_function("checksum", 6, lambda *row: checksum(Record(*row[:4], bool(row[4]), row[5])))
@@ -337,7 +337,7 @@ async def test_store_of_previous_version_is_used_unchanged(tmp_path: Path, resto
     await write(store, "ns/e", resource="events")
     before = objects(store)
     await store.close()
-    as_of_schema_2(path)
+    convert_to_schema_2(path)
     if restored:
         take(path, tmp_path / "saved.db", lambda _: None)
         path = tmp_path / "restored.db"

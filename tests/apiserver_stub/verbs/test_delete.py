@@ -312,8 +312,7 @@ async def test_limit_deletes_collection_in_chunks(api) -> None:
 
 async def test_deleted_collection_is_returned_as_list(api) -> None:
     """kube-apiserver returns a `ConfigMapList` with the objects before deletion, `metadata.continue` when there is a
-    limit,
-    an empty list when nothing is selected, and in any list representation.
+    limit, an empty list when nothing is selected, and in any list representation.
     """
     made = [await api.config(f"a{n}", x="1") for n in range(3)]
     first = await api.delete(f"{CONFIGS}?limit=2&labelSelector=x", {"propagationPolicy": "Foreground"})

@@ -336,7 +336,7 @@ async def test_internal_writes_skip_admission(api, admit) -> None:
 
 
 Change = tuple[str, int, int]
-"""How somebody changes the object, the key that is theirs alone, and for how long admission thinks about it."""
+"""The way a writer changes the object, when it starts, and how long admission takes."""
 HOWS = st.sampled_from(["merge", "apply", "json", "put", "labels"])
 
 

@@ -27,7 +27,7 @@ WRITES = st.lists(
     st.tuples(st.sampled_from(["x/a", "x/b", "y/a"]), st.sampled_from(["red", "blue", ""])), min_size=1, max_size=40
 )
 TRIGGERS = {"metadata.namespace": "x", "metadata.labels.colour": "red"}
-"""By path, the value there that all have whom a selection of it selects."""
+"""By path, the value of every object that a selection of the path selects."""
 
 
 def selection_of(namespace: str, labels: str, path: str) -> dict[str, Any]:
@@ -124,8 +124,7 @@ def test_start_during_writes_equals_list_and_watch(
 
 class _JumpingBackend(MemoryBackend):
     """A backend that reports, after its replay, that history begins `jump` after its end; with `leaves`, obsolete
-    records
-    cannot be removed.
+    records cannot be removed.
     """
 
     jump = 0

@@ -37,7 +37,7 @@ def pod(name: str, node: str = "node-1", image: str = "web", **more: object) -> 
     return json.dumps(tree).encode()
 
 
-def held(objects: Iterable[tuple[bytes, ...] | None]) -> int:
+def size_of_pieces(objects: Iterable[tuple[bytes, ...] | None]) -> int:
     """Return the total bytes of all pieces, each counted once."""
     pieces = {id(piece): len(piece) for parts in objects if parts for piece in parts}
     return sum(pieces.values())
@@ -82,7 +82,7 @@ def test_similar_objects_share_most_bytes(objects: list[bytes]) -> None:
     templates = Templates()
     cut = [templates.cut(data) for data in objects]
     whole = sum(len(data) for data, pieces in zip(objects, cut, strict=True) if pieces is None)
-    assert held(cut) + whole < sum(map(len, objects)) / 3
+    assert size_of_pieces(cut) + whole < sum(map(len, objects)) / 3
 
 
 def test_unique_objects_are_rarely_compared() -> None:

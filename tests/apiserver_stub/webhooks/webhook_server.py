@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 Tree = dict[str, Any]
 Answer = Callable[[Tree], Any]
-"""What becomes of a review: a tree, bytes, or a whole response."""
+"""The answer to a review: an object, bytes, or a whole response."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ from tests.apiserver_stub.webhooks.webhook_server import self_signed
 
 Tree = dict[str, Any]
 Answer = Callable[[str, Tree], Tree]
-"""What an endpoint that is well answers at a path to a document."""
+"""The answer of a healthy endpoint to a document at a path."""
 
 PIECE = b" " * (64 << 10)
 WELL, GENEROUS = "well", "/generous"

@@ -35,7 +35,7 @@ SERVER_KEY, STRANGER = ec.generate_private_key(ec.SECP256R1()), ec.generate_priv
 KID = VerifyingKey.of(SERVER_KEY.public_key()).name
 
 
-def root_of(pair: Any) -> str:
+def ca_digest(pair: Any) -> str:
     return hashlib.sha256(
         load_pem_x509_certificate(pair.certificate).public_bytes(serialization.Encoding.DER)
     ).hexdigest()
@@ -61,7 +61,7 @@ class TargetServer:
 
     async def admin(self, method: str, path: str, body: Any = None) -> Any:
         data = b"" if body is None else json.dumps(body).encode()
-        certificate = Certificate("admin", ("system:masters",), root_of(CLIENT_CA), FOREVER)
+        certificate = Certificate("admin", ("system:masters",), ca_digest(CLIENT_CA), FOREVER)
         answer = await self.server.handle(Request(method, path, (), {}, data, certificate))
         found = json.loads(answer.body)
         assert answer.status < 300, found
@@ -116,7 +116,7 @@ def pod(name: str) -> dict[str, Any]:
     }
 
 
-def named(name: str) -> dict[str, Any]:
+def object_named(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}}
 
 
@@ -142,11 +142,11 @@ async def start_target(tmp_path: Path) -> AsyncIterator[TargetServer]:
     server = build(FLAGS.parse(flags), Runtime("test"), certificates=ClientCertificates(trust))
     await server.start()
     found = TargetServer(server)
-    found.account = await found.admin("POST", f"{NS}/serviceaccounts", named("robot"))
+    found.account = await found.admin("POST", f"{NS}/serviceaccounts", object_named("robot"))
     for name in ("gone", "anew"):
-        await found.admin("POST", f"{NS}/serviceaccounts", named(name))
-        await found.admin("POST", "/api/v1/nodes", named(name))
-        await found.admin("POST", f"{NS}/secrets", named(name))
+        await found.admin("POST", f"{NS}/serviceaccounts", object_named(name))
+        await found.admin("POST", "/api/v1/nodes", object_named(name))
+        await found.admin("POST", f"{NS}/secrets", object_named(name))
         await found.admin("POST", f"{NS}/pods", pod(name))
     try:
         yield found

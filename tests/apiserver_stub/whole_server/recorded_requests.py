@@ -62,7 +62,7 @@ def _without_ages(table: Any) -> Any:
     return table
 
 
-def at(value: Any, path: str) -> Any:
+def value_at(value: Any, path: str) -> Any:
     """The value at a dotted path, None if there is none."""
     for part in path.split("."):
         if isinstance(value, list):
@@ -90,7 +90,7 @@ def outcome(step: Any, code: int, body: Any, warnings: list[str]) -> Any:
     if isinstance(body, dict) and body.get("kind") == "Status" and body.get("status") == "Failure":
         found["status"] = normal(_refusal(body))
     elif not step.get("no_body"):
-        found["body_out"] = _shown(step, body)
+        found["body_out"] = _compared_parts(step, body)
     return found
 
 
@@ -108,10 +108,10 @@ def _refusal(body: Any) -> Any:
     return found
 
 
-def _shown(step: Any, body: Any) -> Any:
+def _compared_parts(step: Any, body: Any) -> Any:
     if step.get("parts"):
         whole = normal(body, managed=any("managedFields" in path for path in step["parts"]))
-        return {path: at(whole, path) for path in step["parts"]}
+        return {path: value_at(whole, path) for path in step["parts"]}
     found = normal(body)
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
         found["metadata"].pop("resourceVersion", None)

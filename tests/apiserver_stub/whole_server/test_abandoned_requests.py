@@ -25,7 +25,7 @@ async def ask(api: ApiServer, method: str, path: str, body: Any = None, *query: 
     return await api.handle(Request(method, path, query, PATCH if method == "PATCH" else {}, data, ADMIN))
 
 
-async def listed(api: ApiServer) -> Any:
+async def list_objects(api: ApiServer) -> Any:
     body = (await ask(api, "GET", CONFIGS)).body
     assert isinstance(body, bytes)
     return msgspec.json.decode(body)
@@ -66,10 +66,10 @@ def started(folder: Path) -> ApiServer:
 async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> None:
     api = started(tmp_path)
     await api.start()
-    version, chosen = (await listed(api))["metadata"]["resourceVersion"], random.Random(7)
+    version, chosen = (await list_objects(api))["metadata"]["resourceVersion"], random.Random(7)
     for first in range(0, 400, 40):
         await all_of(*(start_and_cancel(api, chosen, first + n) for n in range(40)))
-    told, final = await events(api, version), (await listed(api))["items"]
+    told, final = await events(api, version), (await list_objects(api))["items"]
     await api.stop()
     types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which list items omit
     state: dict[str, Any] = {}
@@ -85,5 +85,5 @@ async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> 
     assert [state[name] for name in sorted(state)] == [types | item for item in final]
     again = started(tmp_path)
     await again.start()
-    assert (await listed(again))["items"] == final
+    assert (await list_objects(again))["items"] == final
     await again.stop()

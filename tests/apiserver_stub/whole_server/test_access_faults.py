@@ -43,8 +43,7 @@ LARGEST_ANSWER = 10 << 20  # bytes of one answer, including socket buffers
 
 class Caller(NamedTuple):
     """A user who reads a ConfigMap of a namespace: the answer without faults, and the one while an endpoint that they
-    need
-    is faulty.
+    need is faulty.
     """
 
     name: str

@@ -12,7 +12,7 @@ import pytest
 from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 DATA = Path(__file__).parent / "data" / "admission_plugins.jsonl"
 ROWS = [json.loads(line) for line in DATA.read_text().splitlines()]
@@ -54,7 +54,7 @@ async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: An
             step = substituted(recorded, captured)
             await asyncio.sleep(step.get("wait_s", 0))
             code, body, warnings = await send(api.server, step)
-            captured |= {name: at(body, path) for name, path in step.get("capture", {}).items()}
+            captured |= {name: value_at(body, path) for name, path in step.get("capture", {}).items()}
             if step.get("ignore_warnings"):
                 warnings = []
             found = _without_suffixes(outcome(step, code, body, warnings))

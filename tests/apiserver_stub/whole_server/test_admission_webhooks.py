@@ -72,7 +72,7 @@ async def test_answers_match_kube_apiserver(started: Any, hook: Webhook, row: An
                 assert found["status"]["message"] == step["status"]["message"]
             reviews = hooks.take()
             if "reviews" in step:
-                assert list(map(_seen, reviews)) == list(map(_seen, step["reviews"]))
+                assert list(map(_normal_review, reviews)) == list(map(_normal_review, step["reviews"]))
 
 
 def _headers(step: Any) -> list[tuple[str, Any]]:
@@ -80,7 +80,7 @@ def _headers(step: Any) -> list[tuple[str, Any]]:
     return [*media.items(), *((name.lower(), value) for name, value in step.get("headers", {}).items())]
 
 
-def _seen(seen: Any) -> Any:
+def _normal_review(seen: Any) -> Any:
     """The review of a webhook, without what the credentials of callers add to their names and groups."""
     user = seen["review"]["request"]["userInfo"]
     seen["review"]["request"]["userInfo"] = {name: user[name] for name in ("username", "groups")}

@@ -105,7 +105,7 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 OF_DEFAULT = SECRETS.format("default")
 
 
-class Signed:
+class SecretTokenServer:
     """A server with a known key, and an account with a token in a secret."""
 
     def __init__(self, folder: Path) -> None:
@@ -138,11 +138,11 @@ class Signed:
 
 
 @pytest.fixture
-def signed(tmp_path: Path) -> Signed:
-    return Signed(tmp_path)
+def signed(tmp_path: Path) -> SecretTokenServer:
+    return SecretTokenServer(tmp_path)
 
 
-async def test_secret_token_is_valid_while_its_secret_exists(started: Any, signed: Signed) -> None:
+async def test_secret_token_is_valid_while_its_secret_exists(started: Any, signed: SecretTokenServer) -> None:
     async with started(signed.flag) as api:
         token = await signed.prepare(api)
         found = await authenticated_user(api, token)
@@ -208,7 +208,7 @@ async def test_authentications_are_counted(started: Any) -> None:
         assert "apiserver_client_certificate_expiration_seconds_count 1" in lines
 
 
-async def test_audit_names_credential_and_impersonator(started: Any, signed: Signed, tmp_path: Path) -> None:
+async def test_audit_names_credential_and_impersonator(started: Any, signed: SecretTokenServer, tmp_path: Path) -> None:
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
     (tmp_path / "policy").write_text(json.dumps(policy))
     flags = f"--audit-policy-file={tmp_path / 'policy'}", f"--audit-log-path={tmp_path / 'log'}"

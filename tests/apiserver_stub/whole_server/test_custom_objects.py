@@ -14,7 +14,7 @@ from apiserver_stub.apis.apiextensions.conversion import Converters
 from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.common.offload import Offload
 from apiserver_stub.patch.json_patch import apply
-from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, put, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, put, substituted, value_at
 
 DATA = Path(__file__).with_name("data")
 # Recorded otherwise: an object with a list called `items` can be read.
@@ -59,7 +59,7 @@ class Player:
                 put(body, path, substituted(value, self._captured))
         code, answered, warnings = await self._send(step, body)
         for name, path in step.get("capture", {}).items():
-            self._captured[name] = answered if path == "*" else at(answered, path)
+            self._captured[name] = answered if path == "*" else value_at(answered, path)
         return difference(step, outcome(step, code, answered, warnings))
 
     async def _send(self, step: Any, body: Any) -> tuple[int, Any, list[str]]:

@@ -253,8 +253,7 @@ ANSWERS = 15  # answers at least while each edition is served
 
 class Traffic:
     """Continuous requests to a resource that is added, changed and removed, and to others; `edition` is the served one,
-    0
-    for none, and each answer must be of an edition that was served during its request.
+    0 for none, and each answer must be of an edition that was served during its request.
     """
 
     def __init__(self, api: Any) -> None:

@@ -13,7 +13,7 @@ from apiserver_stub.request.api_request import RequestContext
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -208,7 +208,7 @@ async def test_recorded_requests_are_classified_like_upstream(started: Any, row:
             await asyncio.sleep(step.get("wait_s", 1))
             response = await api.server.handle(_request(step, captured))
             found = json.loads(response.body) if response.body.startswith(b"{") else {}
-            captured |= {name: at(found, path) for name, path in step.get("capture", {}).items()}
+            captured |= {name: value_at(found, path) for name, path in step.get("capture", {}).items()}
             named = ("status", "body_out", "headers_out")
             expected = substituted({name: step[name] for name in named if name in step}, captured)
             assert {name: response.headers[name.lower()] for name in step.get("headers_out", {})} == expected.pop(

@@ -21,9 +21,9 @@ from tests.apiserver_stub.whole_server.forgery import (
     TargetServer,
     accepted_rows,
     bearer,
+    ca_digest,
     encoded,
     request_of,
-    root_of,
     start_target,
     whoami,
 )
@@ -145,7 +145,7 @@ BOOTSTRAP: dict[str, Row] = {
 def certified(
     name: str, authority: Any = None, *groups: str, expires: float = FOREVER, uid: str | None = ""
 ) -> Certificate:
-    return Certificate(name, groups, root_of(authority) if authority else "", expires, uid)
+    return Certificate(name, groups, ca_digest(authority) if authority else "", expires, uid)
 
 
 FRONT = certified("front", PROXY_CA)

@@ -12,7 +12,7 @@ from tests.apiserver_stub.whole_server.forgery import (
     NS,
     POWERLESS,
     TargetServer,
-    named,
+    object_named,
     start_target,
     whoami,
 )
@@ -100,7 +100,7 @@ async def test_joe_cannot_impersonate(target: TargetServer) -> None:
 
 async def test_rejected_impersonation_has_no_effect(target: TargetServer) -> None:
     for name, request in IMPERSONATING.items():
-        path, body = f"{NS}/configmaps", json.dumps(named("stolen")).encode()
+        path, body = f"{NS}/configmaps", json.dumps(object_named("stolen")).encode()
         asked = Request("POST", path, request.query, request.headers, body, None, request.repeated)
         answer = await target.server.handle(asked)
         assert answer.status in (400, 403), name

@@ -26,7 +26,7 @@ from tests.apiserver_stub.whole_server.forgery import (
     accepted_rows,
     bearer,
     encoded,
-    named,
+    object_named,
     pod,
     request_of,
     signature,
@@ -212,13 +212,19 @@ def bound_token_after(path: str, again: Any = None, account: str = "robot", **bo
 
 REPLAYED: dict[str, Row] = {
     "of an account that is gone": bound_token_after(f"{NS}/serviceaccounts/gone", account="gone"),
-    "of an account that is another": bound_token_after(f"{NS}/serviceaccounts/anew", named("anew"), account="anew"),
+    "of an account that is another": bound_token_after(
+        f"{NS}/serviceaccounts/anew", object_named("anew"), account="anew"
+    ),
     "of a pod that is gone": bound_token_after(f"{NS}/pods/gone", kind="Pod", name="gone"),
     "of a pod that is another": bound_token_after(f"{NS}/pods/anew", pod("anew"), kind="Pod", name="anew"),
     "of a secret that is gone": bound_token_after(f"{NS}/secrets/gone", kind="Secret", name="gone"),
-    "of a secret that is another": bound_token_after(f"{NS}/secrets/anew", named("anew"), kind="Secret", name="anew"),
+    "of a secret that is another": bound_token_after(
+        f"{NS}/secrets/anew", object_named("anew"), kind="Secret", name="anew"
+    ),
     "of a node that is gone": bound_token_after("/api/v1/nodes/gone", kind="Node", name="gone"),
-    "of a node that is another": bound_token_after("/api/v1/nodes/anew", named("anew"), kind="Node", name="anew"),
+    "of a node that is another": bound_token_after(
+        "/api/v1/nodes/anew", object_named("anew"), kind="Node", name="anew"
+    ),
 }
 
 

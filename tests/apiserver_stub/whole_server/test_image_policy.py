@@ -89,13 +89,13 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
         yield found
 
 
-def named(setup: Any) -> Any:
+def param_of(setup: Any) -> Any:
     name = setup["rows"][0]["what"].partition("/")[0]
     marks = (pytest.mark.one_process("each remembers the answers that it got"),) if name == "image" else ()
     return pytest.param(setup, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
+@pytest.mark.parametrize("setup", [param_of(setup) for setup in SETUPS])
 async def test_answers_match_kube_apiserver(
     setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path
 ) -> None:

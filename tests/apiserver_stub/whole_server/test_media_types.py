@@ -145,7 +145,7 @@ def items_of(data: bytes) -> Iterator[tuple[str, Any]]:
 Events = list[tuple[str, Any]]
 
 
-async def until(
+async def events_until(
     reader: asyncio.StreamReader, decode: Callable[[bytes], Iterator[tuple[str, Any]]], enough: Callable[[Events], bool]
 ) -> Events:
     """Read the events of a watch until there are enough."""
@@ -176,7 +176,7 @@ async def test_watch_events_are_equal_in_every_media_type(wire: RawClient) -> No
     told = {}
     for (_, headers), reader in zip(heads, readers, strict=True):
         medium = headers["content-type"]
-        told[medium] = await until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
+        told[medium] = await events_until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
     assert told.keys() == EVENTS.keys()
     spoken = told[JSON]
     kinds = [(kind, tree["metadata"].get("name")) for kind, tree in spoken if tree["kind"] == "ConfigMap"]
@@ -184,16 +184,16 @@ async def test_watch_events_are_equal_in_every_media_type(wire: RawClient) -> No
         ("ADDED", "a"), ("BOOKMARK", None), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a"),
     ]  # fmt: skip
     for medium, events in told.items():
-        assert [(kind, without_nothing(tree)) for kind, tree in events] == [
-            (kind, without_nothing(tree)) for kind, tree in spoken
+        assert [(kind, without_empty_values(tree)) for kind, tree in events] == [
+            (kind, without_empty_values(tree)) for kind, tree in spoken
         ], medium
 
 
-def without_nothing(tree: Any) -> Any:
+def without_empty_values(tree: Any) -> Any:
     """A tree without values that protobuf does not distinguish from missing ones."""
     if isinstance(tree, dict):
-        return {key: without_nothing(child) for key, child in tree.items() if child not in (None, {}, [], "")}
-    return [without_nothing(child) for child in tree] if isinstance(tree, list) else tree
+        return {key: without_empty_values(child) for key, child in tree.items() if child not in (None, {}, [], "")}
+    return [without_empty_values(child) for child in tree] if isinstance(tree, list) else tree
 
 
 async def test_only_first_table_of_stream_has_columns(wire: RawClient) -> None:
@@ -201,7 +201,7 @@ async def test_only_first_table_of_stream_has_columns(wire: RawClient) -> None:
     reader = await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=AS_TABLE)
     await head(reader)
     await wire.config("b")
-    events = await until(reader, lines_of, lambda events: len(events) == 3)
+    events = await events_until(reader, lines_of, lambda events: len(events) == 3)
     assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK", "ADDED"]
     assert [tree["columnDefinitions"] is None for _, tree in events] == [False, True, True]
     assert [tree["rows"][0]["cells"][0] for _, tree in events] == ["a", "", "b"]
@@ -232,7 +232,7 @@ async def test_small_bodies_and_watches_are_not_compressed(wire: RawClient) -> N
     assert all("content-encoding" not in found.headers for found in (made, small))
     reader = await wire.send("GET", f"{CONFIGS}?watch=1", accept_encoding="gzip")
     assert "content-encoding" not in (await head(reader))[1]
-    assert (await until(reader, lines_of, bool))[0][0] == "ADDED"
+    assert (await events_until(reader, lines_of, bool))[0][0] == "ADDED"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ async def test_response_media_type_may_differ_from_body(
     assert (made.status, made.headers["content-type"]) == (201, accept)
     assert READ[accept](made.body)["data"] == tree["data"]
     found = await wire.ask("GET", f"{CONFIGS}/a", accept=accept)
-    assert without_nothing(READ[accept](found.body)) == without_nothing(READ[accept](made.body))
+    assert without_empty_values(READ[accept](found.body)) == without_empty_values(READ[accept](made.body))
     gone = await wire.ask("DELETE", f"{CONFIGS}/a", accept=accept)
     assert READ[accept](gone.body)["status"] == "Success"
     missing = await wire.ask("GET", f"{CONFIGS}/a", accept=accept)

@@ -1,6 +1,5 @@
 """Kinds that are off by default, on a whole server: answers of kube-apiserver 1.36 to the same requests; feature gates
-and
---runtime-config decide which kinds are served. Error messages are our own.
+and --runtime-config decide which kinds are served. Error messages are our own.
 """
 
 import json
@@ -21,7 +20,7 @@ from apiserver_stub.kinds.rules.pod_certificates import RULES
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from tests.apiserver_stub.whole_server.conftest import Started
-from tests.apiserver_stub.whole_server.recorded_requests import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 DATA = Path(__file__).parent / "data"
 ROWS = [
@@ -60,7 +59,7 @@ async def test_answers_match_kube_apiserver(started: Started) -> None:
                 found = outcome(step, answer.status, tree, told)
                 if step.get("accept"):
                     found = _aged(found)
-                captured |= {name: at(tree, path) for name, path in (step.get("capture") or {}).items()}
+                captured |= {name: value_at(tree, path) for name, path in (step.get("capture") or {}).items()}
                 if what := difference(step, found, messages=False):
                     wrong.append(f"{row['what']} {number}: {what}")
     assert not wrong, "\n".join(wrong)

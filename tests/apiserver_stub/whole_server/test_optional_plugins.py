@@ -1,6 +1,5 @@
 """Plugins that are off by default, on a whole server: answers of kube-apiserver 1.36 to the same requests. Error
-messages
-are our own.
+messages are our own.
 """
 
 import json
@@ -18,16 +17,16 @@ SETUPS = [
 OTHERWISE = {
     "extended/bad-name": "one rule of names of resources is told and not both",
 }
-"""Where the server differs for other reasons than what a plugin does."""
+"""Rows that differ for reasons outside the plugin."""
 
 
-def named(setup: Any) -> Any:
+def param_of(setup: Any) -> Any:
     name = setup["rows"][0]["what"].partition("/")[0]
     marks = (pytest.mark.one_process("a limit of one event cannot be divided"),) if name == "rate" else ()
     return pytest.param(setup, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
+@pytest.mark.parametrize("setup", [param_of(setup) for setup in SETUPS])
 async def test_answers_match_kube_apiserver(setup: Any, started: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in setup["files"].items():
         (tmp_path / name).write_text(text)

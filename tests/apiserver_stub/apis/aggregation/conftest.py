@@ -121,7 +121,7 @@ class Front:
     async def aggregate(self, handle: Handle, **spec: Any) -> None:
         """Start a server, register it, and wait until it is available."""
         await self.register(await self.serve(handle), **spec)
-        await self.until("Passed")
+        await self.wait_for_reason("Passed")
 
 
 @pytest.fixture

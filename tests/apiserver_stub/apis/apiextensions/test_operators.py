@@ -1,8 +1,7 @@
 """Definitions published by operators, and their objects, with the results of kube-apiserver 1.36.
 
 A row of `operators.jsonl` is a `definition`, its `conditions`, its OpenAPI (`openapi`: a digest of the whole schema,
-and
-the fields of its spec), and requests with their answers (`steps`), including tables and deletions.
+and the fields of its spec), and requests with their answers (`steps`), including tables and deletions.
 """
 
 import asyncio

@@ -1,6 +1,5 @@
 """An API server in this process. Its cluster network is a proxy of the test that connects every address to this
-machine;
-there is also a kubelet over TLS, which demands the client certificate of an API server.
+machine; there is also a kubelet over TLS, which demands the client certificate of an API server.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ EGRESS = (
     '{{"url": "http://127.0.0.1:{port}"}}}}}}}}]}}'
 )
 CLUSTER = "192.0.2.7"
-"""An address of the cluster (RFC 5737), which the proxy leads here."""
+"""An address of the cluster (RFC 5737), which the proxy connects to this machine."""
 
 Handle = Callable[[Request], Awaitable[Response]]
 

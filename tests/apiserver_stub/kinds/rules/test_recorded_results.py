@@ -1,8 +1,7 @@
 """Results of kube-apiserver 1.36 for valid objects of every kind, changed in one field.
 
 A line of `recorded.jsonl` is a kind, the path of the change, the new value (`<gone>` removes it, and `~` in a text
-stands
-for fifty times `x`), the fields with reasons that kube-apiserver reported, and the number of warnings. An object
+stands for fifty times `x`), the fields with reasons that kube-apiserver reported, and the number of warnings. An object
 without reported fields was accepted.
 """
 

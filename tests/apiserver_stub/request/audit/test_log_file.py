@@ -16,12 +16,12 @@ NOW = datetime(2026, 1, 10, tzinfo=UTC)
 NAME = re.compile(r"audit-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}\.log")
 
 
-def at_once(work: Callable[[], None]) -> None:
+def run_inline(work: Callable[[], None]) -> None:
     work()
 
 
 def opened(path: Path, rotation: Rotation = Rotation()) -> LogFile:  # noqa: B008
-    file = LogFile(path, rotation, at_once)
+    file = LogFile(path, rotation, run_inline)
     file.open()
     return file
 

@@ -16,7 +16,7 @@ Traced = Callable[..., "Front"]
 
 
 @pytest.fixture(autouse=True)
-def sent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def exported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Export spans quickly."""
     monkeypatch.setattr("apiserver_stub.request.tracing.export._EVERY", 0.1)
 

@@ -37,7 +37,7 @@ LOST = "apiserver_tracing_lost_spans_total"
 _ONLY_THERE = {"List(recursive=false) etcd3", "WatchServer.HandleHTTP"}
 _ONLY_HERE = {"Delete etcd3"}
 _AMONG_OBJECTS = {"Create etcd3", "cacher.Get", "cacher.GetList"}
-"""Left out where this server finds what it needs in memory: before a write, and for a deletion."""
+"""Missing where this server reads from memory: before a write, and for a deletion."""
 
 
 def paths(spans: list[Span]) -> dict[tuple[str, ...], Span]:
@@ -58,7 +58,7 @@ async def test_spans_match_kube_apiserver(start: Start, collector: tuple[Collect
         headers = {"host": "127.0.0.1:6443", "accept": "*/*", **row["headers"], "traceparent": trace}
         query, body = tuple(parse_qsl(url.query)), row["body"].encode()
         await read(await front.api.handle(Request(row["method"], url.path, query, headers, body, ADMIN)))
-    found = await collector[0].until(lambda spans: sum(span.kind == 2 for span in spans) == len(ROWS))
+    found = await collector[0].wait_for_spans(lambda spans: sum(span.kind == 2 for span in spans) == len(ROWS))
     for at, row in enumerate(ROWS):
         ours = paths([span for span in found if span.trace == f"{at + 1:032x}"])
         theirs = {tuple(span["path"]): span for span in row["spans"]}
@@ -84,7 +84,7 @@ async def read(response: Response) -> None:
 async def test_span_names_server_and_request(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     response = await front.send("GET", CONFIGMAPS, host="[::1]:443", user_agent="me", traceparent=SAMPLED)
-    found = await collector[0].until(lambda spans: any(span.parent == PARENT for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.parent == PARENT for span in spans))
     (root,) = (span for span in found if span.parent == PARENT)
     assert root.resource["service.name"] == "apiserver"
     assert root.resource["service.instance.id"].startswith("apiserver-")
@@ -111,7 +111,7 @@ async def test_client_attribute_matches_kube_apiserver(
     front = await start()
     told = {"traceparent": SAMPLED, **headers}
     await front.api.handle(Request("GET", CONFIGMAPS, (), told, b"", ADMIN, remote="10.1.2.3"))
-    spans = paths(await collector[0].until(lambda spans: any(span.parent == PARENT for span in spans)))
+    spans = paths(await collector[0].wait_for_spans(lambda spans: any(span.parent == PARENT for span in spans)))
     (root,) = (span for path, span in spans.items() if len(path) == 1)
     (verb,) = (span for path, span in spans.items() if path[-1] == "List")
     assert (root.attributes["client.address"], root.attributes["network.peer.address"]) == (address, "10.1.2.3")
@@ -123,7 +123,7 @@ async def test_only_sampled_parents_are_traced_by_default(start: Start, collecto
     for parent in ("", "nonsense", SAMPLED[:-1] + "0", "00-0-0-01"):
         assert (await front.send("GET", CONFIGMAPS, **({"traceparent": parent} if parent else {}))).status == 200
     await front.send("GET", CONFIGMAPS, traceparent=SAMPLED)
-    assert {span.trace for span in await collector[0].until(bool)} == {SAMPLED[3:35]}
+    assert {span.trace for span in await collector[0].wait_for_spans(bool)} == {SAMPLED[3:35]}
 
 
 async def test_unprivileged_caller_gets_a_link_instead_of_parent(
@@ -133,7 +133,7 @@ async def test_unprivileged_caller_gets_a_link_instead_of_parent(
     joe = Certificate("joe", ("system:masters-not",))
     for parent in (SAMPLED, SAMPLED[:-1] + "0"):
         await front.api.handle(Request("GET", CONFIGMAPS, (), {"traceparent": parent}, b"", joe))
-    found = await collector[0].until(lambda spans: sum(bool(span.links) for span in spans) == 2)
+    found = await collector[0].wait_for_spans(lambda spans: sum(bool(span.links) for span in spans) == 2)
     linked = [span for span in found if span.links]
     assert [span.attributes["url.path"] for span in linked] == [CONFIGMAPS] * 2
     assert all(span.links == [(SAMPLED[3:35], PARENT)] and span.trace != SAMPLED[3:35] for span in linked)
@@ -145,7 +145,7 @@ async def test_unprivileged_caller_cannot_force_sampling(start: Start, collector
     joe = Certificate("joe", ())
     await front.api.handle(Request("GET", CONFIGMAPS, (), {"traceparent": SAMPLED}, b"", joe))
     await front.send("GET", "/version", traceparent=SAMPLED)
-    found = await collector[0].until(lambda spans: any(span.kind == 2 for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.kind == 2 for span in spans))
     assert {span.attributes["url.path"] for span in found if span.kind == 2} == {"/version"}
 
 
@@ -164,7 +164,7 @@ async def test_watch_span_ends_with_the_watch(start: Start, collector: tuple[Col
     response = await front.api.handle(Request("GET", CONFIGMAPS, query, {"traceparent": SAMPLED}, b"", ADMIN))
     await front.send("GET", CONFIGMAPS)  # in the same task, as on one connection
     await read(response)
-    found = await collector[0].until(lambda spans: any(span.kind == 2 for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.kind == 2 for span in spans))
     (root,) = (span for span in found if span.kind == 2)
     assert root.seconds > 0.9
     assert {span.trace for span in found} == {SAMPLED[3:35]}
@@ -181,7 +181,7 @@ async def test_internal_error_marks_the_span(
     monkeypatch.setattr(front.api.store, "commit", broken)
     body = {"metadata": {"name": "a"}}
     assert (await front.send("POST", CONFIGMAPS, body, traceparent=SAMPLED)).status == 500
-    found = await collector[0].until(lambda spans: any(span.kind == 2 for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.kind == 2 for span in spans))
     (root,) = (span for span in found if span.kind == 2)
     assert (root.status, root.attributes["http.response.status_code"]) == (2, 500)
 
@@ -196,7 +196,7 @@ async def test_trace_is_propagated_to_aggregated_servers(start: Start, collector
     front = await start()
     await front.aggregate(extension)
     await front.send("GET", "/apis/x.example.com/v1", traceparent=SAMPLED)
-    found = await collector[0].until(lambda spans: any(span.name == "HTTP GET" for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.name == "HTTP GET" for span in spans))
     (call,) = (span for span in found if span.name == "HTTP GET")
     told = [request.headers["traceparent"] for request in asked if "traceparent" in request.headers]
     assert told == [f"00-{SAMPLED[3:35]}-{call.id}-01"]
@@ -253,7 +253,7 @@ async def test_collector_is_reached_through_egress_proxy(
         span = tracer.begin(context, User("admin", groups=("system:masters",)))
         assert span is not None
         span.end()
-        assert await collector[0].until(bool)
+        assert await collector[0].wait_for_spans(bool)
         assert egress.counted("duration_seconds_count", protocol="http_connect", transport="tcp") == 1
         await tracer.close()
 
@@ -285,4 +285,4 @@ async def test_collector_can_listen_on_unix_socket(start: Start, tmp_path: Path)
     async with collecting(f"unix://{tmp_path}/c") as (collector, _):
         front = await start(endpoint=f"unix://{tmp_path}/c")
         await front.send("GET", "/version", traceparent=SAMPLED)
-        assert await collector.until(bool)
+        assert await collector.wait_for_spans(bool)
