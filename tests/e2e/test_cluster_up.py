@@ -226,7 +226,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_killed_cluster_up_ends_its_children(tmp_path: Path) -> None:
+def test_killed_launcher_ends_its_children(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=1") as up:
         children = [up.pid(name) for name in ("apiserver", "manager-0")]
         assert all(map(is_running, children))
