@@ -267,7 +267,7 @@ async def test_profiles_show_loop_blockers_if_enabled(tmp_path: Path) -> None:
         block_loop()
         await asyncio.sleep(0.1)
         text = (await server.get("/debug/pprof/block?debug=1")).text
-    assert "hold_the_loop" in text
+    assert "block_loop" in text
     assert "start with --contention-profiling" not in text
 
 
