@@ -19,7 +19,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 from tests.scenarios.test_custom_resources import DEFINITIONS, SOON, WIDGETS, define, send, widget
 
 pytestmark = pytest.mark.virtual
