@@ -96,20 +96,20 @@ def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
         ),
     ],
 )
-def test_what_is_next(
+def test_decide_for_each_volume_state_returns_steps(
     volume: AttachableVolume, wanted: list[str], facts: dict[str, NodeFacts], steps: list[Step]
 ) -> None:
     plan = decide(volume, wanted, lambda node: facts.get(node, QUIET), NOW)
     assert list(plan.steps) == steps
 
 
-def test_silence_may_be_no_reason() -> None:
+def test_decide_without_force_never_detaches_from_silent_nodes() -> None:
     assert decide(at(ONE, a="on 9999"), [], lambda _: SILENT, NOW, force=False) == ((), math.inf)
     steps = decide(at(ONE, a="on 9999"), [], lambda _: QUIET, NOW, force=False).steps
     assert steps == (Detach("a"),)
 
 
-def test_when_to_look_again() -> None:
+def test_decide_returns_the_time_of_the_next_check() -> None:
     assert decide(at(ONE, a="on 60"), [], lambda _: SILENT, NOW).again == NOW + FORCE_AFTER - 60
     volume = at(ONE, a="attaching")
     volume.fail("a", NOW)
@@ -118,7 +118,7 @@ def test_when_to_look_again() -> None:
     assert decide(volume, ["a"], lambda _: QUIET, NOW + 0.5).steps == (Attach("a"),)
 
 
-def test_pauses_grow_up_to_a_bound_and_end_with_success_or_another_verb() -> None:
+def test_retry_delay_doubles_to_maximum_and_resets_on_success() -> None:
     volume, pauses = AttachableVolume(MANY), []
     for _ in range(11):
         volume.begin("a", Verb.ATTACH, NOW)
@@ -134,7 +134,7 @@ def test_pauses_grow_up_to_a_bound_and_end_with_success_or_another_verb() -> Non
     assert volume.paused("a", Verb.DETACH, NOW) == 0
 
 
-def test_since_when_a_volume_is_unwanted() -> None:
+def test_unwanted_since_is_set_when_last_pod_leaves() -> None:
     volume = at(ONE, a="on", b="maybe 5")
     volume.refused.update(("b", "c"))
     note_wishes(volume, ["b"], NOW)
@@ -166,11 +166,11 @@ def pod(phase: str = "Running", *, deleted: bool = False, node: str = "a", **sta
         (pod(deleted=True, ephemeralContainerStatuses=[{"running": {}}]), True),
     ],
 )
-def test_whether_a_pod_needs_its_volumes(one: Pod, expected: bool) -> None:
+def test_needs_volumes_by_phase_and_container_states(one: Pod, expected: bool) -> None:
     assert needs_volumes(one) is expected
 
 
-def test_what_of_a_node_matters() -> None:
+def test_node_facts_from_readiness_taint_and_usage() -> None:
     def node(ready: str, *taints: str) -> Node:
         spec = {"taints": [{"key": key, "effect": "NoExecute"} for key in taints]}
         status = {"conditions": [{"type": "Ready", "status": ready}]}
@@ -183,7 +183,7 @@ def test_what_of_a_node_matters() -> None:
     assert node_facts(node("False", taint), uses=False) == NodeFacts(False, ready=False, out_of_service=True)
 
 
-def test_what_pods_are_told_of_others_that_have_their_volume() -> None:
+def test_multi_attach_errors_name_pods_of_same_namespace_only() -> None:
     def named(name: str, namespace: str = "default") -> Pod:
         meta = {"name": name, "namespace": namespace}
         return Pod.decode(json.dumps({"metadata": meta}).encode())
@@ -224,14 +224,14 @@ PENDING, DONE = OperationResult(), OperationResult(done=True)
         (found(attached=True, attachError={"message": "no"}), False, False, DONE),
     ],
 )
-def test_what_became_of_an_attachment(
+def test_attachment_result_from_volume_attachment_status(
     shown: VolumeAttachment | None, seen: bool, late: bool, expected: OperationResult
 ) -> None:
     operation = VolumeOperation(Verb.ATTACH, NOW, uid="1", seen=seen)
     assert judge_attachment(shown, operation, NOW + (TIMEOUT if late else 1)) == expected
 
 
-def test_what_became_of_a_detachment() -> None:
+def test_detachment_result_from_volume_attachment_status() -> None:
     operation = VolumeOperation(Verb.DETACH, NOW)
     assert judge_detachment(None, operation, NOW) == DONE
     assert judge_detachment(found(attached=True), operation, NOW) == PENDING
@@ -240,7 +240,7 @@ def test_what_became_of_a_detachment() -> None:
     assert "timed out" in late.problem
 
 
-def test_names_of_attachments_are_those_that_others_look_for() -> None:
+def test_attachment_name_equals_the_upstream_hash() -> None:
     expected = "csi-340f466bc44236f151cf9ec99a074304032f747e4fb807897b4f4eee3caf9edf"
     assert attachment_name(ONE, "node-1") == expected
     made = new_attachment(ONE, "a")
@@ -249,7 +249,7 @@ def test_names_of_attachments_are_those_that_others_look_for() -> None:
     assert len(made.spec.source.inline_volume_spec) == 0
 
 
-def test_pods_that_want_volumes() -> None:
+def test_desired_state_tracks_volumes_by_node() -> None:
     desired, one, other = DesiredState(), Key("default", "p"), Key("default", "q")
     assert desired.want(one, "1", "a", {ONE.name: ONE}) == {ONE.name}
     assert desired.want(one, "1", "a", {ONE.name: ONE}) == set()
@@ -267,7 +267,7 @@ def test_pods_that_want_volumes() -> None:
     assert (desired.nodes_for(ONE.name), desired.spec_of(ONE.name), desired.is_empty("b")) == ({}, None, True)
 
 
-def test_pods_of_nodes_that_are_not_our_matter_are_only_counted() -> None:
+def test_volumes_of_unmanaged_nodes_are_only_counted() -> None:
     desired, one = DesiredState(), Key("default", "p")
     assert desired.want(one, "1", "a", {ONE.name: ONE}, managed=False) == set()
     assert (desired.nodes_for(ONE.name), list(desired.uses()), list(desired.volumes())) == ({}, [("a", ONE)], [])
@@ -278,7 +278,7 @@ def test_pods_of_nodes_that_are_not_our_matter_are_only_counted() -> None:
     assert desired.release(one) == set()
 
 
-def test_what_a_node_is_to_list() -> None:
+def test_actual_state_lists_volumes_for_node_status() -> None:
     actual = ActualState()
     assert actual.to_list("a") is None
     actual.found_foreign("example.org/x/y", "a")

@@ -101,7 +101,9 @@ def sized(
         pytest.param(3, "200%", 0, SurgeLimits(6, 0), id="more than all"),
     ],
 )
-def test_limits(replicas: int, surge: Part, unavailable: Part, limits: SurgeLimits) -> None:
+def test_surge_limits_from_numbers_and_percentages(
+    replicas: int, surge: Part, unavailable: Part, limits: SurgeLimits
+) -> None:
     assert limits_of(deployment(replicas, surge, unavailable)) == limits
     assert limits_of(deployment(replicas, surge, unavailable, kind="Recreate")) == SurgeLimits(0, 0)
 
@@ -137,7 +139,7 @@ def test_limits(replicas: int, surge: Part, unavailable: Part, limits: SurgeLimi
         pytest.param(sized("n", 5, 1), [sized("a", 5, 8), sized("b", 3)], {"a": 4}, id="pods beyond a size count not"),
     ],
 )
-def test_steps_of_a_rolling_update(newest: ReplicaSet, old: list[ReplicaSet], steps: dict[str, int]) -> None:
+def test_rolling_update_steps(newest: ReplicaSet, old: list[ReplicaSet], steps: dict[str, int]) -> None:
     found = rolling(deployment(10, 3, 2), newest, old)
     assert {one.metadata.name: size for one, size in found} == steps
 
@@ -152,7 +154,7 @@ _COUNTS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: (pa
     _COUNTS,
     st.lists(_COUNTS, max_size=4),
 )
-def test_a_step_keeps_the_limits(
+def test_rolling_step_respects_surge_and_unavailable(
     replicas: int, surge: int, unavailable: int, newest: tuple[int, int], old: list[tuple[int, int]]
 ) -> None:
     wanted = deployment(replicas, surge, unavailable)
@@ -171,7 +173,7 @@ def test_a_step_keeps_the_limits(
 
 
 @given(st.integers(1, 10), st.integers(0, 4), st.integers(0, 4), st.integers(1, 10))
-def test_a_rolling_update_comes_to_its_end(replicas: int, surge: int, unavailable: int, start: int) -> None:
+def test_rolling_update_always_completes(replicas: int, surge: int, unavailable: int, start: int) -> None:
     wanted = deployment(replicas, surge, unavailable)
     newest, old = sized("n", 0), sized("a", start)
     for _ in range(60):
@@ -182,14 +184,14 @@ def test_a_rolling_update_comes_to_its_end(replicas: int, surge: int, unavailabl
     assert (newest.spec.replicas, old.spec.replicas) == (replicas, 0)
 
 
-def test_the_first_size_of_a_replica_set() -> None:
+def test_size_of_new_replica_set() -> None:
     assert newest_size(deployment(10, 3, 2), None, []) == 10
     assert newest_size(deployment(10, 3, 2), None, [sized("a", 10)]) == 3
     assert newest_size(deployment(10, 0, 2), None, [sized("a", 10)]) == 0
     assert newest_size(deployment(10, kind="Recreate"), None, [sized("a", 10)]) == 10
 
 
-def test_recreation_ends_all_others() -> None:
+def test_recreate_scales_all_old_sets_to_zero() -> None:
     assert [(one.metadata.name, size) for one, size in none_of([sized("a", 3), sized("b", 0)])] == [("a", 0)]
 
 
@@ -204,7 +206,7 @@ def test_recreation_ends_all_others() -> None:
     ],
     ids=["none", "an old status", "one too many", "one that is being deleted", "none that is being deleted"],
 )
-def test_whether_pods_are_left(one: ReplicaSet, ended: bool) -> None:
+def test_old_sets_have_ended_without_pods(one: ReplicaSet, ended: bool) -> None:
     assert have_ended([sized("b", 0), one]) is ended
 
 
@@ -212,12 +214,12 @@ def test_whether_pods_are_left(one: ReplicaSet, ended: bool) -> None:
     ("told", "replicas", "scaled"),
     [((10, 13), 4, False), ((9, 12), 4, True), ((9, 12), 0, False), (None, 4, False), ((-1, 0), 4, False)],
 )
-def test_whether_it_was_scaled(told: tuple[int, int] | None, replicas: int, scaled: bool) -> None:
+def test_scaling_is_detected_from_desired_annotation(told: tuple[int, int] | None, replicas: int, scaled: bool) -> None:
     assert is_scaled(deployment(10), [sized("a", 10, told=(10, 13)), sized("b", replicas, told=told)]) is scaled
 
 
 @pytest.mark.parametrize(("others", "scaled"), [(0, True), (1, False)])
-def test_sets_that_lose_their_pods_are_not_scaled_before(others: int, scaled: bool) -> None:
+def test_empty_sets_do_not_count_as_scaled(others: int, scaled: bool) -> None:
     both = [sized("a", 4, told=(1, 2)), sized("b", others, told=(1, 2))]
     assert is_scaled(deployment(5, kind="Recreate"), both) is scaled
 
@@ -255,7 +257,7 @@ def test_sets_that_lose_their_pods_are_not_scaled_before(others: int, scaled: bo
         ),
     ],
 )
-def test_sizes_in_proportion(
+def test_proportional_scaling_steps(
     replicas: int, newest: ReplicaSet | None, old: list[ReplicaSet], steps: dict[str, int]
 ) -> None:
     found = proportional(deployment(replicas, 3, 2), newest, old)
@@ -263,7 +265,7 @@ def test_sizes_in_proportion(
 
 
 @given(st.integers(0, 30), st.lists(st.integers(1, 12), min_size=2, max_size=5), st.integers(1, 30), st.integers(0, 4))
-def test_proportions_make_use_of_all_pods_there_may_be(replicas: int, now: list[int], told: int, surge: int) -> None:
+def test_proportional_scaling_uses_all_allowed_pods(replicas: int, now: list[int], told: int, surge: int) -> None:
     wanted = deployment(replicas, surge, 1)
     sets = [sized(str(at), size, 0, age=at, told=(told, told + surge)) for at, size in enumerate(now)]
     sizes = [size for _, size in proportional(wanted, sets[0], sets[1:])]
@@ -272,7 +274,7 @@ def test_proportions_make_use_of_all_pods_there_may_be(replicas: int, now: list[
     assert sum(sizes) == most or (sum(sizes) > most and min(sizes) == 0)
 
 
-def test_a_deployment_that_is_recreated_is_not_scaled_in_proportion() -> None:
+def test_recreate_is_never_scaled_proportionally() -> None:
     assert proportional(deployment(5, kind="Recreate"), sized("n", 5, 1), [sized("a", 8)]) == []
 
 
@@ -295,12 +297,12 @@ REVISION, HISTORY = revisions.REVISION, revisions.HISTORY
         pytest.param(["x"], {REVISION: "0"}, {REVISION: "1", HISTORY: "0"}, id="the others say none"),
     ],
 )
-def test_revisions(old: list[str], known: dict[str, str], wanted: dict[str, str]) -> None:
+def test_revision_and_history_annotations(old: list[str], known: dict[str, str], wanted: dict[str, str]) -> None:
     others = [sized(text, 0, annotations={REVISION: text}) for text in old]
     assert revisions.annotations_of_newest(deployment(), others, sized("n", 1, annotations=known)) == wanted
 
 
-def test_the_oldest_numbers_of_a_long_history_are_forgotten() -> None:
+def test_long_revision_history_is_truncated() -> None:
     known = {REVISION: "900", HISTORY: ",".join(map(str, range(300, 799)))}
     newest = sized("n", 1, annotations=known)
     found = revisions.annotations_of_newest(deployment(), [sized("a", 0, annotations={REVISION: "901"})], newest)
@@ -308,7 +310,7 @@ def test_the_oldest_numbers_of_a_long_history_are_forgotten() -> None:
     assert found[HISTORY].endswith(",798,900")
 
 
-def test_annotations_of_the_deployment_are_those_of_its_newest_set() -> None:
+def test_deployment_annotations_are_copied_to_newest_set() -> None:
     given = {"reason": "why", "kubectl.kubernetes.io/last-applied-configuration": "{}", REVISION: "9", "kept": "new"}
     one = sized("n", 1, annotations={"kept": "old", "own": "x"})
     found = revisions.annotations_of_newest(deployment(annotations=given), [], one)
@@ -318,7 +320,7 @@ def test_annotations_of_the_deployment_are_those_of_its_newest_set() -> None:
     assert made == {"reason": "why", "kept": "new", REVISION: "1", **sizes}
 
 
-def test_going_back_takes_the_template_and_its_reason() -> None:
+def test_rollback_restores_template_and_change_cause() -> None:
     then = sized("n", 0, annotations={REVISION: "2", "reason": "before", revisions.DESIRED: "4"})
     labels = {"app": "web", HASH: "x"}
     template = PodTemplateSpec(metadata=ObjectMeta(labels=labels), spec=msgspec.Raw(b"{}"))
@@ -364,19 +366,19 @@ def with_cpu(cpu: Any, **more: Any) -> PodTemplateSpec:
         ),
     ],
 )
-def test_templates_that_are_the_same(one: PodTemplateSpec, other: PodTemplateSpec, same: bool) -> None:
+def test_equal_templates_have_equal_hashes(one: PodTemplateSpec, other: PodTemplateSpec, same: bool) -> None:
     assert is_same(one, other) is same
     assert is_same(other, one) is same
     assert (template_hash(one, 0) == template_hash(other, 0)) is same
 
 
-def test_the_hash_depends_on_collisions_and_is_a_label() -> None:
+def test_template_hash_depends_on_collision_count() -> None:
     one = with_cpu("1")
     assert template_hash(one, 0) != template_hash(one, 1)
     assert 0 < len(template_hash(one, 0)) <= 10
 
 
-def test_a_new_replica_set() -> None:
+def test_new_replica_set_has_name_labels_and_owner() -> None:
     wanted = replace(deployment(min_ready_seconds=7), spec=replace(deployment().spec, template=with_cpu("1")))
     long = replace(wanted, metadata=replace(wanted.metadata, name="w" * 253))
     made = new_replica_set(long, "code", 4, {"a": "b"})
@@ -387,7 +389,7 @@ def test_a_new_replica_set() -> None:
     assert (made.spec.replicas, made.metadata.owner_references[0].uid) == (4, "u")
 
 
-def test_the_newest_is_the_oldest_of_those_with_the_template() -> None:
+def test_newest_set_is_the_oldest_with_equal_template() -> None:
     one, other, old = (
         replace(made, spec=replace(made.spec, template=with_cpu(cpu)))
         for made, cpu in ((sized("a", 1, age=1), "1"), (sized("b", 1, age=2), "1"), (sized("c", 1, age=3), "2"))
@@ -397,7 +399,7 @@ def test_the_newest_is_the_oldest_of_those_with_the_template() -> None:
     assert revisions.divide(deployment(), [one]) == (None, (one,))
 
 
-def test_the_numbers_of_the_status() -> None:
+def test_status_counts_replicas_of_all_sets() -> None:
     newest = sized("n", 5, 2, ready_replicas=3, terminating_replicas=1)
     old = [sized("a", 8, 7, terminating_replicas=2), sized("b", 0, observed_generation=0)]
     status = status_of(deployment(10, 3, 2, status=DeploymentStatus(collision_count=4)), newest, old, NOW)
@@ -442,7 +444,9 @@ BEFORE = DeploymentStatus(replicas=3, updated_replicas=1, ready_replicas=3, avai
         pytest.param("NewReplicaSetAvailable", (3, 2), (0, 0), ("True", "NewReplicaSetAvailable", AGO), id="at rest"),
     ],
 )
-def test_progress(known: str, newest: tuple[int, int], old: tuple[int, int], wanted: tuple[str, str, str]) -> None:
+def test_progressing_condition_by_replica_counts(
+    known: str, newest: tuple[int, int], old: tuple[int, int], wanted: tuple[str, str, str]
+) -> None:
     before = replace(BEFORE, conditions=(progress(known),))
     _, status = rolled(before, sized("n", *newest), sized("a", *old))
     (found,) = (one for one in status.conditions if one.type == "Progressing")
@@ -450,14 +454,14 @@ def test_progress(known: str, newest: tuple[int, int], old: tuple[int, int], wan
     assert found.last_transition_time == (AGO if found.status == "True" else AT_NOW)
 
 
-def test_without_a_deadline_nothing_is_said_of_progress() -> None:
+def test_without_deadline_there_is_no_progressing_condition() -> None:
     before = replace(BEFORE, conditions=(progress("ReplicaSetUpdated"),))
     for deadline in (None, (1 << 31) - 1):
         _, status = rolled(before, sized("n", 2), sized("a", 2), deadline=deadline)
         assert [one.type for one in status.conditions] == ["Available"]
 
 
-def test_what_keeps_a_replica_set_from_its_pods_is_told() -> None:
+def test_replica_failure_condition_is_copied_from_sets() -> None:
     failed = Condition(type="ReplicaFailure", status="True", reason="FailedCreate", last_transition_time=AGO)
     other = replace(failed, reason="FailedDelete")
     _, status = rolled(BEFORE, sized("n", 2, conditions=(failed,)), sized("a", 2, conditions=(other,)))
@@ -478,7 +482,9 @@ def test_what_keeps_a_replica_set_from_its_pods_is_told() -> None:
         pytest.param("ReplicaSetUpdated", AGO, (3, 3), None, id="complete"),
     ],
 )
-def test_when_to_look_for_progress(reason: str, updated: str, counts: tuple[int, int], seconds: float | None) -> None:
+def test_requeue_for_progress_deadline(
+    reason: str, updated: str, counts: tuple[int, int], seconds: float | None
+) -> None:
     before = replace(BEFORE, conditions=(progress(reason, updated=updated),))
     wanted = deployment(3, 1, 0, status=before, progress_deadline_seconds=60)
     status = status_of(wanted, sized("n", *counts), [], NOW)
@@ -497,7 +503,7 @@ def test_when_to_look_for_progress(reason: str, updated: str, counts: tuple[int,
         (False, None, None),
     ],
 )
-def test_what_is_said_of_a_pause(paused: bool, known: str | None, reason: str | None) -> None:
+def test_paused_condition_by_state(paused: bool, known: str | None, reason: str | None) -> None:
     status = DeploymentStatus(conditions=(progress(known),) if known else ())
     found = pause_condition(deployment(paused=paused, progress_deadline_seconds=60, status=status), NOW)
     assert (found.reason if found else None) == reason

@@ -103,21 +103,21 @@ GPUS = published("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", {"m
         ([claim("c", request(count=33))], NONE),
     ],
 )  # fmt: skip
-def test_devices_are_taken_in_order(claims: Sequence[ResourceClaim], found: str) -> None:
+def test_devices_are_allocated_in_order(claims: Sequence[ResourceClaim], found: str) -> None:
     assert got([GPUS], *claims).startswith(found)
 
 
-def test_a_class_selects_too() -> None:
+def test_selectors_of_class_apply() -> None:
     assert got([GPUS], claim("c", request(of="big")), classes=[device_class("big", BIG)]) == "r=g1"
 
 
-def test_what_claims_have_is_nobody_elses() -> None:
+def test_devices_of_other_claims_are_not_allocated() -> None:
     assert got([GPUS], claim("c", request()), others=[given("o", "g0")]) == "r=g1"
     assert got([GPUS], claim("c", request()), others=[given("o", "g0", "g1", "g2")]) == NONE
     assert got([GPUS], claim("c", request(allocationMode="All")), others=[given("o", "g0")]) == NONE
 
 
-def test_administration_shares_with_everybody_but_itself() -> None:
+def test_admin_access_shares_allocated_devices() -> None:
     everything = given("o", "g0", "g1", "g2")
     admin = claim("c", request("r", adminAccess=True, count=2))
     assert got([GPUS], admin, others=[everything]) == "r=g0 r=g1"
@@ -126,7 +126,7 @@ def test_administration_shares_with_everybody_but_itself() -> None:
     assert got([GPUS], claim("c", request()), others=[for_admin]) == "r=g0"
 
 
-def test_taints_keep_claims_away_that_do_not_tolerate_them() -> None:
+def test_tainted_devices_require_tolerations() -> None:
     slices = [published("a", device("bad", taints=[TAINT]), "good")]
     assert got(slices, claim("c", request())) == "r=good"
     assert got(slices, claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))) == "r=bad"
@@ -164,11 +164,11 @@ ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
         ([published("x", "d", "d", pool="p", nodeName="a"), published("y", "e", nodeName="a")], "r=e"),
     ],
 )  # fmt: skip
-def test_nodes_reach_devices_of_whole_pools(slices: Sequence[ResourceSlice], found: str) -> None:
+def test_devices_by_node_selector_of_slice(slices: Sequence[ResourceSlice], found: str) -> None:
     assert got(slices, claim("c", request()), on=info(zone="x")) == found
 
 
-def test_all_devices_of_a_pool_that_is_not_known_are_not_had() -> None:
+def test_all_devices_of_incomplete_pool_are_refused() -> None:
     half = [published("a", "d", count=2), published("y", "e", nodeName="a")]
     found = got(half, claim("c", request(allocationMode="All")))
     assert found == "request r: asks for all devices, but resource pool d.org/a is currently being updated"
@@ -178,7 +178,7 @@ def consumes(number: int, of: str = "set") -> Tree:
     return {"consumesCounters": [{"counterSet": of, "counters": {"slots": {"value": str(number)}}}]}
 
 
-def test_counters_are_never_exceeded() -> None:
+def test_shared_counters_are_never_exceeded() -> None:
     counters = published(
         "c", pool="p", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": "4"}}}]
     )
@@ -227,7 +227,7 @@ VALUES = {"default": "2Gi", "validValues": ["2Gi", "6Gi"]}
         (VALUES, "7Gi", None),
     ],
 )
-def test_what_is_consumed_follows_the_policy(policy: Tree, amount: str, consumed: str | None) -> None:
+def test_consumed_capacity_follows_request_policy(policy: Tree, amount: str, consumed: str | None) -> None:
     devices = world([published("a", shared("d", **policy))], [claim("c", part(amount))])
     found = PodDevices(user("c"), devices)
     if consumed is None:
@@ -241,7 +241,7 @@ def test_what_is_consumed_follows_the_policy(policy: Tree, amount: str, consumed
     assert result.share_id
 
 
-def test_claims_share_a_device_while_there_is_capacity() -> None:
+def test_claims_share_device_until_capacity_is_used() -> None:
     slices = [published("a", shared("d"), shared("e"))]
     assert got(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"))) == "x=d y=e"
     assert got(slices, claim("c", part("5Gi", "x"), part("5Gi", "y"))) == "x=d y=d"
@@ -252,7 +252,7 @@ def test_claims_share_a_device_while_there_is_capacity() -> None:
     assert got(slices, claim("c", request("r", capacity={"requests": {"none": "1"}}))) == NONE
 
 
-def test_an_allocation_says_all_there_is_to_say() -> None:
+def test_allocation_contains_config_results_and_selector() -> None:
     config = [{"opaque": {"driver": "d.org", "parameters": LATER}}]
     classes = [device_class("any", config=config)]
     own = [{"requests": ["x"], "opaque": {"driver": "d.org", "parameters": {}}}]
@@ -275,7 +275,7 @@ def test_an_allocation_says_all_there_is_to_say() -> None:
     }
 
 
-def test_a_device_of_a_node_is_had_on_that_node_only() -> None:
+def test_device_of_node_slice_pins_claim_to_node() -> None:
     devices = world([GPUS], [claim("c", request())])
     (one,) = PodDevices(user("c"), devices).plan(info())
     assert one.allocation is not None
@@ -285,7 +285,7 @@ def test_a_device_of_a_node_is_had_on_that_node_only() -> None:
     }
 
 
-def test_a_search_that_leads_nowhere_is_given_up() -> None:
+def test_search_stops_at_step_limit() -> None:
     pairs = [published("a", *(device(f"d{n}", numa=n // 2) for n in range(60)))]
     hopeless = claim("c", request(count=3), request("q", count=4), constraints=[SAME, {**SAME, "requests": ["r"]}])
     assert got(pairs, hopeless) == NONE
@@ -295,7 +295,7 @@ def test_a_search_that_leads_nowhere_is_given_up() -> None:
     assert got(many, never) == "too many steps to find devices"
 
 
-def test_steps_are_bounded_for_all_nodes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_limit_is_shared_by_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = world([GPUS], [asked := claim("c", request())])
     attempt = Attempt(devices.usage, steps=3)
     there = info().node
@@ -316,7 +316,7 @@ small_requests = st.lists(st.tuples(st.booleans(), st.integers(1, 2)), min_size=
 
 
 @drawn(small_devices, small_requests, st.sampled_from([None, "match", "distinct"]), st.integers(0, 4))
-def test_what_can_be_allocated_is(
+def test_allocator_agrees_with_exhaustive_search(
     there: list[tuple[int, bool, int, bool]], asked: list[tuple[bool, int]], constraint: str | None, slots: int
 ) -> None:
     """Devices are (numa, whether fast, slots of a counter that they take, whether somebody has them)."""

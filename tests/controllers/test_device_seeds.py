@@ -158,7 +158,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_devices_are_had_once_and_no_pod_waits_that_fits(seed: int) -> None:
+def test_random_hours_allocate_once_and_leave_no_pod_waiting(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.chance.choice((world.add_pod, world.delete_pod, world.tell, world.step, world.step, world.step))()

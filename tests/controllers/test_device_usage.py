@@ -35,7 +35,7 @@ def at(version: str, one: ResourceClaim, uid: str = "c") -> ResourceClaim:
         ("5", at("5", TAKEN), True),
     ],
 )
-def test_what_was_decided_holds_until_the_server_says_more(written: str, told: ResourceClaim | None, has: bool) -> None:
+def test_assumed_allocation_holds_until_newer_version(written: str, told: ResourceClaim | None, has: bool) -> None:
     usage = DeviceUsage()
     usage.set_claim(key_of(FREE), FREE)
     assert TAKEN.status.allocation is not None
@@ -48,7 +48,7 @@ def test_what_was_decided_holds_until_the_server_says_more(written: str, told: R
     assert usage.whole[GPU] == has
 
 
-def test_a_claim_that_is_yet_to_be_made_has_its_devices_when_it_is() -> None:
+def test_assumed_claim_without_uid_keeps_its_devices() -> None:
     usage = DeviceUsage()
     assert TAKEN.status.allocation is not None
     usage.assume(at("", FREE, uid=""), TAKEN.status.allocation)
@@ -59,7 +59,7 @@ def test_a_claim_that_is_yet_to_be_made_has_its_devices_when_it_is() -> None:
     assert GPU not in usage.whole
 
 
-def test_what_did_not_come_to_the_server_is_free_again() -> None:
+def test_forgotten_allocation_frees_unwritten_devices() -> None:
     usage = DeviceUsage()
     assert TAKEN.status.allocation is not None
     usage.assume(FREE, TAKEN.status.allocation)
@@ -72,7 +72,7 @@ def test_what_did_not_come_to_the_server_is_free_again() -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_who_waits_for_a_claim_on_its_way_looks_again_if_that_comes_to_nothing(deleted: bool) -> None:
+def test_failed_allocation_requeues_waiting_pods(deleted: bool) -> None:
     devices = world([published("a", "g0")], [FREE])
     scheduler = Scheduler(Decider(ClusterState()), ["default-scheduler"], devices=devices)
     scheduler.node_changed(node("a"), 0.0)

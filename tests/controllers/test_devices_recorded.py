@@ -55,7 +55,7 @@ def drawn(allocation: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=map(str, range(len(ROWS))))
-def test_claims_are_given_what_kube_scheduler_gave_them(row: Row) -> None:
+def test_allocations_equal_recorded_kube_scheduler_results(row: Row) -> None:
     devices, nodes = made(row)
     found = PodDevices(user(*(one["name"] for one in row["claims"])), devices)
     if not row["node"]:

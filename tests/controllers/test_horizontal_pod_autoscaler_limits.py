@@ -139,7 +139,7 @@ def history(past: Past, changes: Past, current: int) -> History:
     [row[1:] for row in CASES],
     ids=[row[0] for row in CASES],
 )
-def test_how_far_a_recommendation_is_followed(
+def test_replicas_by_limits_and_history(
     up: str | None,
     down: str | None,
     past: Past,

@@ -103,13 +103,13 @@ def test_no_execute_taints(ready: str, had: str, evict: Evict, wanted: str) -> N
     assert is_evicted(changed) is bool(wanted)
 
 
-def test_taints_of_others_stay_where_they_are() -> None:
+def test_foreign_taints_are_preserved() -> None:
     theirs = ("example.org/a:NoSchedule", "node.kubernetes.io/not-ready:PreferNoSchedule", "example.org/b:NoExecute")
     found = node(taints=(*theirs, UNREACHABLE), Ready="True")
     assert [f"{t.key}:{t.effect}" for t in desired_taints(found, Evict.WAIT, NOW).spec.taints] == list(theirs)
 
 
-def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
+def test_node_without_status_keeps_admission_taints() -> None:
     found = node(taints=("node.kubernetes.io/not-ready:NoSchedule",))
     assert desired_taints(found, Evict.WAIT, NOW) is found
 
@@ -127,7 +127,7 @@ def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
         pytest.param({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"}, {}, id="equal"),
     ],
 )
-def test_old_labels_follow_the_new_ones(labels: dict[str, str], wanted: dict[str, str]) -> None:
+def test_beta_labels_are_copied_from_stable_ones(labels: dict[str, str], wanted: dict[str, str]) -> None:
     found = node(Ready="True")
     found = msgspec.structs.replace(found, metadata=ObjectMeta(name="n", labels=labels))
     changed = desired_taints(found, Evict.WAIT, NOW)
@@ -135,7 +135,7 @@ def test_old_labels_follow_the_new_ones(labels: dict[str, str], wanted: dict[str
     assert (changed is found) is (not wanted)
 
 
-def test_a_silent_node_is_unknown_in_all_that_it_reports() -> None:
+def test_silent_node_gets_unknown_conditions() -> None:
     found = node(Ready="True", DiskPressure="True", MemoryPressure="Unknown", NetworkUnavailable="False")
     changed = {c.type: c for c in silenced(found, NOW).status.conditions}
     assert {kind: (c.status, c.reason, c.last_transition_time) for kind, c in changed.items()} == {
@@ -150,7 +150,7 @@ def test_a_silent_node_is_unknown_in_all_that_it_reports() -> None:
     assert silenced(again, "later") is again
 
 
-def test_pods_of_a_silent_node_are_not_ready_once() -> None:
+def test_pods_of_silent_node_become_unready() -> None:
     ready = builders.pod("p", ip="10.0.0.1")
     changed = unready(ready, NOW)
     (condition,) = changed.status.conditions
@@ -167,7 +167,7 @@ def test_pods_of_a_silent_node_are_not_ready_once() -> None:
         pytest.param({"failure-domain.beta.kubernetes.io/zone": "b"}, ":\0:b", id="old label"),
     ],
 )
-def test_zones_are_named_as_dashboards_know_them(labels: dict[str, str] | None, wanted: str) -> None:
+def test_zone_name_from_region_and_zone_labels(labels: dict[str, str] | None, wanted: str) -> None:
     assert zone_of(Node(metadata=ObjectMeta(name="n", labels=labels))) == wanted
 
 
@@ -187,12 +187,14 @@ def test_zones_are_named_as_dashboards_know_them(labels: dict[str, str] | None, 
         pytest.param(100, 100, ZoneState.FULL, 0.1, id="all"),
     ],
 )
-def test_states_of_zones(size: int, unhealthy: int, state: ZoneState, rate: float) -> None:
+def test_zone_state_and_eviction_rate_by_unhealthy_count(
+    size: int, unhealthy: int, state: ZoneState, rate: float
+) -> None:
     assert TERMS.state_of(size, unhealthy) is state
     assert TERMS.rate_in(state, size) == rate
 
 
-def test_turns_come_in_order_each_so_long_after_the_end_of_the_last() -> None:
+def test_evictions_of_zone_are_ordered_and_rate_limited() -> None:
     zone = Zone(now=0)
     for name in ("a", "b", "a"):
         zone.wait(name)
@@ -241,7 +243,7 @@ class World:
         return self.health.heard(self.nodes[name], self.leases.get(name), now)
 
 
-def test_a_node_is_silent_after_its_grace_period() -> None:
+def test_node_is_silent_after_its_grace_period() -> None:
     world = World(node("new"), node("old", Ready="True"))
     assert [n.metadata.name for n in world.look(0).new] == ["new", "old"]
     assert world.look(50).pending == []
@@ -261,7 +263,7 @@ def test_a_node_is_silent_after_its_grace_period() -> None:
         pytest.param({"Ready": "True", "DiskPressure": "True"}, False, id="another condition"),
     ],
 )
-def test_signs_of_life(said: dict[str, Any], is_heard: bool) -> None:
+def test_which_updates_count_as_heartbeats(said: dict[str, Any], is_heard: bool) -> None:
     world = World(node(Ready="True"))
     world.look(0)
     world.put(node(**said))
@@ -270,7 +272,7 @@ def test_signs_of_life(said: dict[str, Any], is_heard: bool) -> None:
     assert world.is_silent("n", 60) is not is_heard
 
 
-def test_what_is_told_already_is_not_told_again() -> None:
+def test_silent_node_is_reported_once() -> None:
     world = World(node(Ready="True"))
     world.look(0)
     assert world.look(51).pending == ["n"]
@@ -279,7 +281,7 @@ def test_what_is_told_already_is_not_told_again() -> None:
     assert world.is_silent("n", 56)
 
 
-def test_nodes_come_and_go() -> None:
+def test_added_replaced_and_removed_nodes_are_reported() -> None:
     world = World(node("a", Ready="True"), node("b", Ready="True"))
     world.look(0)
     world.put(msgspec.structs.replace(world.nodes["a"], metadata=ObjectMeta(name="a", uid="another")))
@@ -298,7 +300,7 @@ def three_zones() -> World:
     return World(*(node(f"{zone}{i}", zone=zone, Ready="True") for zone in "abc" for i in range(4)))
 
 
-def test_when_all_zones_are_disrupted_nobody_is_evicted_and_later_all_have_their_time_anew() -> None:
+def test_full_disruption_stops_evictions_and_restarts_grace() -> None:
     world = three_zones()
     world.look(0)
     names = list(world.nodes)
@@ -324,7 +326,7 @@ def test_when_all_zones_are_disrupted_nobody_is_evicted_and_later_all_have_their
     assert world.look(149).pending == []
 
 
-def test_a_node_that_is_ready_again_has_no_turn() -> None:
+def test_recovered_node_leaves_eviction_queue() -> None:
     world = three_zones()
     world.look(0)
     world.put(node("a0", zone="a", Ready="False"))
@@ -335,7 +337,7 @@ def test_a_node_that_is_ready_again_has_no_turn() -> None:
     assert list(world.health.turns()) == []
 
 
-def test_a_node_that_moves_waits_where_it_is() -> None:
+def test_moved_node_queues_in_its_new_zone() -> None:
     world = three_zones()
     world.look(0)
     world.put(node("a0", zone="a", Ready="False"))
@@ -347,7 +349,7 @@ def test_a_node_that_moves_waits_where_it_is() -> None:
     assert world.health.zones[":\0:b"].next_turn() == ("a0", 10)
 
 
-def test_nodes_that_do_not_count_disrupt_nothing() -> None:
+def test_nodes_excluded_from_disruption_do_not_count() -> None:
     left_out = {"node.kubernetes.io/exclude-disruption": ""}
     outsider = node("x", Ready="False")
     outsider = msgspec.structs.replace(outsider, metadata=ObjectMeta(name="x", labels=left_out))
@@ -357,7 +359,7 @@ def test_nodes_that_do_not_count_disrupt_nothing() -> None:
     assert (zone.members, zone.size, zone.unhealthy, zone.state) == (2, 1, 0, ZoneState.NORMAL)
 
 
-def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
+def test_no_node_is_silent_while_judgement_is_suspended() -> None:
     world = World(node(Ready="True"))
     world.look(0)
     assert world.look(100, judge=False).pending == []
@@ -374,12 +376,12 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
         pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN ANEW REAL", id="deaf"),
     ],
 )
-def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
+def test_silence_verdict_by_age_and_connection(heard: list[tuple[float, int]], verdicts: str) -> None:
     monitor = HeartbeatMonitor(25)
     assert [monitor.judge(age, connection) for age, connection in heard] == [Silence[v] for v in verdicts.split()]
 
 
-def test_who_slept_knows_nothing_of_silence() -> None:
+def test_delayed_check_restarts_grace_periods() -> None:
     monitor = HeartbeatMonitor(25)
     heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
     verdicts = [monitor.judge(age, connection, late).name for age, connection, late in heard]
@@ -396,7 +398,7 @@ EVENTS = events("True", "False", "Unknown", "", "move", "renew", "drop", "evict"
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS)
-def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
+def test_zone_counts_match_nodes_and_evictions_are_spaced(
     events: list[tuple[str, int, float]],
 ) -> None:
     world, now = World(), 0.0
@@ -435,7 +437,7 @@ def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
 
 @settings(max_examples=150, deadline=None)
 @given(events("True", "False", "", "move", "renew", "drop", "look", "leave out"))
-def test_looks_that_are_left_out_would_have_found_nothing(events: list[tuple[str, int, float]]) -> None:
+def test_skipped_checks_would_have_found_nothing(events: list[tuple[str, int, float]]) -> None:
     always, seldom, now = World(), World(), 0.0
     changed, until, next_look = True, 0.0, 0.0
     for what, number, seconds in events:
@@ -471,7 +473,7 @@ def test_looks_that_are_left_out_would_have_found_nothing(events: list[tuple[str
                     world.put(node(f"n{number}", zone="ab"[number % 2], beat=str(now), **ready))
 
 
-def test_patience_ends_once() -> None:
+def test_patience_of_monitor_ends_once() -> None:
     monitor = HeartbeatMonitor(25)
     monitor.judge(1, 1)
     assert monitor.patient_until(100, age=1) == 124
@@ -479,7 +481,7 @@ def test_patience_ends_once() -> None:
     assert monitor.patient_until(125, age=26) == math.inf
 
 
-def test_leases_are_looked_for_where_agents_keep_them() -> None:
+def test_leases_are_read_from_kube_node_lease() -> None:
     world, asked = World(node()), list[Key]()
     world.health.look(list(world.nodes.values()), lambda key: asked.append(key), 0)
     assert asked == [Key("kube-node-lease", "n")]

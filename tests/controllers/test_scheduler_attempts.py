@@ -76,7 +76,7 @@ def full(priority: int = 0) -> Mapping[str, list[Pod]]:
     ],
     ids=["a claim that waits", "a claim that is bound", "devices"],
 )
-def test_a_long_attempt_makes_way_and_ends_as_if_it_had_not(
+def test_sliced_attempt_equals_uninterrupted_one(
     monkeypatch: pytest.MonkeyPatch, world: Callable[[], Any], asked: Pod, to: str
 ) -> None:
     scheduler = of(**world())
@@ -93,7 +93,7 @@ def test_a_long_attempt_makes_way_and_ends_as_if_it_had_not(
     assert len(one.devices) == len(step.devices)
 
 
-def test_many_volumes_are_judged_in_slices() -> None:
+def test_many_volumes_are_checked_in_slices() -> None:
     scheduler = of(0, 1, storage=disks(*(f"x{number}" for number in range(300)), "n1"))
     scheduler.pod_changed(None, using("c"), 0.0)
     step, slices = ended(scheduler)
@@ -102,7 +102,7 @@ def test_many_volumes_are_judged_in_slices() -> None:
     assert slices > 300 // (2 * SLICE)
 
 
-def test_a_search_on_one_node_is_made_in_slices() -> None:
+def test_device_search_on_one_node_is_sliced() -> None:
     many = device_world.published("n0", *(device_world.device(f"d{n}", numa=n) for n in range(60)))
     pairs = device_world.claim("c", device_world.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
     scheduler = of(0, devices=device_world.world([many], [pairs]))
@@ -112,7 +112,7 @@ def test_a_search_on_one_node_is_made_in_slices() -> None:
     assert slices > 5
 
 
-def test_a_volume_that_is_given_away_meanwhile_is_not_given_twice() -> None:
+def test_volume_taken_between_slices_is_not_reused() -> None:
     there = disks("n10", "n100")
     scheduler = of(storage=there)
     scheduler.pod_changed(None, using("c"), 0.0)
@@ -127,7 +127,7 @@ def test_a_volume_that_is_given_away_meanwhile_is_not_given_twice() -> None:
     assert (step.node, [one.metadata.name for one, _ in step.volumes.given]) == ("n100", ["disk-n100"])
 
 
-def test_a_claim_that_is_bound_meanwhile_is_seen() -> None:
+def test_claim_bound_between_slices_is_seen() -> None:
     there = disks("n10")
     bound = storage([claim("c", "v", storage_class="local")], [volume("v", **host("n50"))])
     scheduler = of(storage=there)
@@ -145,7 +145,7 @@ def test_a_claim_that_is_bound_meanwhile_is_seen() -> None:
 
 
 @pytest.mark.parametrize("by", [BY_VOLUMES, frozenset({"DynamicResources"})])
-def test_what_happens_during_an_attempt_that_finds_nothing_has_the_pod_looked_at_again(by: frozenset[str]) -> None:
+def test_event_during_failed_attempt_requeues_pod(by: frozenset[str]) -> None:
     scheduler = of(storage=disks("elsewhere"))
     scheduler.pod_changed(None, using("c"), 0.0)
     step, _ = ended(scheduler, lambda _: scheduler.happened(by, "PersistentVolumeAdd", 0.0))
@@ -153,7 +153,7 @@ def test_what_happens_during_an_attempt_that_finds_nothing_has_the_pod_looked_at
     assert scheduler.queue.pending()["backoff"] == (by == BY_VOLUMES)
 
 
-def test_devices_that_are_given_away_meanwhile_are_not_given_twice() -> None:
+def test_devices_taken_between_slices_are_not_reused() -> None:
     scheduler, alone = of(devices=gpus("c", "other")), of(devices=gpus("c", "other"))
     for one in (scheduler, alone):
         one.pod_changed(None, device_world.user("c"), 0.0)
@@ -169,7 +169,7 @@ def test_devices_that_are_given_away_meanwhile_are_not_given_twice() -> None:
     assert isinstance(step, Unplaced)
 
 
-def test_a_pod_that_changes_meanwhile_is_looked_at_as_it_is() -> None:
+def test_pod_changed_between_slices_is_reread() -> None:
     scheduler, before = of(storage=disks("n10", "n100")), using("c")
     scheduler.pod_changed(None, before, 0.0)
     after = using("c", nodeSelector={"kubernetes.io/hostname": "n100"}, meta={"generation": 2})
@@ -183,7 +183,7 @@ def test_a_pod_that_changes_meanwhile_is_looked_at_as_it_is() -> None:
     assert step.node == "n100"
 
 
-def test_who_has_to_go_is_found_in_slices() -> None:
+def test_preemption_is_searched_in_slices() -> None:
     placed = {**full(), "n90": [pod("cheap", {"cpu": "4"}, priority=-5)]}
     scheduler = of(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
@@ -194,7 +194,7 @@ def test_who_has_to_go_is_found_in_slices() -> None:
     assert slices > 4 * NODES // SLICE
 
 
-def test_nobody_goes_where_there_is_room_meanwhile() -> None:
+def test_room_freed_during_preemption_avoids_eviction() -> None:
     scheduler = of(placed=full())
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
 
@@ -208,7 +208,7 @@ def test_nobody_goes_where_there_is_room_meanwhile() -> None:
     assert step.node == "n77"
 
 
-def test_who_has_to_go_is_decided_by_who_is_there_at_the_end() -> None:
+def test_victims_are_rechecked_at_the_end() -> None:
     placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
     scheduler = of(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
@@ -226,7 +226,7 @@ def test_who_has_to_go_is_decided_by_who_is_there_at_the_end() -> None:
     assert step.plan.node != "n0"
 
 
-def test_a_node_that_goes_meanwhile_is_no_place_to_make_room() -> None:
+def test_node_removed_during_preemption_is_not_chosen() -> None:
     placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
     scheduler = of(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
@@ -236,7 +236,7 @@ def test_a_node_that_goes_meanwhile_is_no_place_to_make_room() -> None:
     assert step.plan.node != "n0"
 
 
-def test_a_nomination_by_others_counts_from_when_it_is_made() -> None:
+def test_nomination_by_others_counts_at_once() -> None:
     scheduler = of(0, 1)
     plain, status = (
         pod("p", {"cpu": "3"}, priority=5, schedulingGates=[{"name": "x.org/a"}]),
@@ -254,7 +254,7 @@ def test_a_nomination_by_others_counts_from_when_it_is_made() -> None:
     assert not scheduler.state.nominated
 
 
-def test_who_waits_for_room_on_a_node_that_is_gone_makes_room_elsewhere() -> None:
+def test_pod_nominated_to_removed_node_preempts_elsewhere() -> None:
     placed = {"n0": [pod("low", {"cpu": "4"})], "n1": [pod("middle", {"cpu": "4"}, priority=1)]}
     scheduler = of(0, 1, placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
@@ -274,7 +274,7 @@ def test_who_waits_for_room_on_a_node_that_is_gone_makes_room_elsewhere() -> Non
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("Never", True), ("PreemptLowerPriority", False)])
-def test_who_may_ask_nobody_to_go_keeps_the_node_that_others_nominate(policy: str, kept: bool) -> None:
+def test_pod_that_never_preempts_keeps_foreign_nomination(policy: str, kept: bool) -> None:
     scheduler = of(0, placed={"n0": [pod("other", {"cpu": "4"}, priority=9)]})
     asked = {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "status": {"nominatedNodeName": "n0"}}
     container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}

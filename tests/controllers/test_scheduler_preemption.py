@@ -97,7 +97,7 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
 
 
 @pytest.mark.parametrize(("placed", "one", "budgets", "found"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_who_has_to_go(placed: Any, one: Pod, budgets: Any, found: Any) -> None:
+def test_victims_by_priority_and_budget(placed: Any, one: Pod, budgets: Any, found: Any) -> None:
     state = cluster([node(name) for name in placed], placed)
     before = {uid: each.node for uid, each in state.pods.items()}
     result = plan(state, one, *budgets)
@@ -105,14 +105,14 @@ def test_who_has_to_go(placed: Any, one: Pod, budgets: Any, found: Any) -> None:
     assert {uid: each.node for uid, each in state.pods.items()} == before
 
 
-def test_who_disliked_a_pod_has_to_go() -> None:
+def test_pods_with_anti_affinity_become_victims() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": WEB}}
     dislikes = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     state = cluster([node("a")], {"a": [some("1", 1, "1", affinity=dislikes), some("2", 1, "1")]})
     assert plan(state, some("p", 9, "1", labels=WEB)) == ("a", ["1"])
 
 
-def test_domains_that_are_too_full_are_made_emptier() -> None:
+def test_preemption_reduces_overfull_domains() -> None:
     constraint = {
         "topologyKey": "kubernetes.io/hostname",
         "maxSkew": 1,
@@ -126,7 +126,7 @@ def test_domains_that_are_too_full_are_made_emptier() -> None:
     assert plan(state, asked) == ("a", ["1"])
 
 
-def test_who_waits_for_one_to_go_asks_nobody_else() -> None:
+def test_waiting_for_victim_preempts_no_other() -> None:
     state = cluster([node("a")], {"a": [some("1", 1, "4")]})
     state.pods["1"].doomed = True
 

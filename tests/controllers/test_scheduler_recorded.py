@@ -54,7 +54,7 @@ def made(row: Row) -> ClusterState:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=map(str, range(len(ROWS))))
-def test_a_pod_goes_where_kube_scheduler_brought_it(row: Row) -> None:
+def test_placement_equals_recorded_kube_scheduler(row: Row) -> None:
     state, want = made(row), wanted(pod("p", labels=row["pod"]["labels"], **row["pod"]["spec"]))
     decider = Decider(state)
     found = decider.decide(want)
@@ -92,7 +92,7 @@ def budget(number: int, one: Row) -> PodDisruptionBudget:
 
 
 @pytest.mark.parametrize("row", PLACEMENTS, ids=map(str, range(len(PLACEMENTS))))
-def test_pods_are_placed_and_others_go_as_with_kube_scheduler(row: Row) -> None:
+def test_preemption_equals_recorded_kube_scheduler(row: Row) -> None:
     state, want = cluster_of(row), wanted(placed_as("p", row["pod"]))
     decider = Decider(state)
     found = decider.decide(want)

@@ -116,7 +116,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_pods_are_where_they_may_be_and_none_waits_that_fits(seed: int) -> None:
+def test_random_hours_place_pods_legally_and_completely(seed: int) -> None:
     world = World(seed)
     for _ in range(3):
         world.add_node()

@@ -68,7 +68,7 @@ def some(count: int, start: int = 0) -> list[Endpoint]:
     return [endpoint(number) for number in range(start, start + count)]
 
 
-def test_new_slices_are_full_but_one() -> None:
+def test_new_slices_are_full_except_one() -> None:
     world = World()
     writes = world.become(wanted(web=some(23)), 10)
     assert len(writes.create) == 3
@@ -88,14 +88,14 @@ def test_new_slices_are_full_but_one() -> None:
         pytest.param(some(5), some(5)[::-1], [5], 0, id="another order is no change"),
     ],
 )
-def test_few_slices_are_written(before: list[Endpoint], after: list[Endpoint], sizes: list[int], writes: int) -> None:
+def test_change_writes_few_slices(before: list[Endpoint], after: list[Endpoint], sizes: list[int], writes: int) -> None:
     world = World()
     world.become(wanted(web=before), 10)
     assert world.become(wanted(web=after), 10).size == writes
     assert world.sizes() == sizes
 
 
-def test_of_several_slices_that_have_room_the_one_is_filled_that_is_full_then() -> None:
+def test_new_endpoint_goes_to_fullest_slice_with_room() -> None:
     world = World()
     world.become(wanted(web=some(10)), 5)
     world.become(wanted(web=[*some(4), *some(2, start=5)]), 5)
@@ -104,7 +104,7 @@ def test_of_several_slices_that_have_room_the_one_is_filled_that_is_full_then() 
     assert world.sizes() == [2, 5]
 
 
-def test_a_slice_whose_ports_are_gone_becomes_one_with_other_ports() -> None:
+def test_slice_without_port_group_is_reused() -> None:
     world = World()
     world.become(wanted(web=some(3)), 10)
     names = set(world.slices)
@@ -113,14 +113,14 @@ def test_a_slice_whose_ports_are_gone_becomes_one_with_other_ports() -> None:
     assert set(world.slices) == names
 
 
-def test_a_slice_never_changes_its_family() -> None:
+def test_slice_never_changes_its_address_family() -> None:
     world = World()
     world.become(wanted(web=some(3)), 10)
     writes = world.become(wanted(six=some(3)), 10)
     assert (len(writes.create), len(writes.update), len(writes.delete)) == (1, 0, 1)
 
 
-def test_an_empty_slice_stands_for_no_endpoints() -> None:
+def test_no_endpoints_leaves_one_empty_slice() -> None:
     world = World()
     assert world.become({}, 10, families=["IPv4"]).size == 1
     assert world.become({}, 10, families=["IPv4"]).size == 0
@@ -131,7 +131,7 @@ def test_an_empty_slice_stands_for_no_endpoints() -> None:
     assert list(world.slices) == [empty.metadata.name] or len(world.slices) == 1
 
 
-def test_labels_are_put_right_and_slices_written_for_that_are_filled() -> None:
+def test_slice_rewritten_for_labels_is_filled() -> None:
     world = World()
     world.become(wanted(web=some(8)), 10)
     writes = world.become(wanted(web=some(9)), 10, style=Style(OWNER, SERVICES, {"app": "other"}))
@@ -139,14 +139,14 @@ def test_labels_are_put_right_and_slices_written_for_that_are_filled() -> None:
     assert world.sizes() == [9]
 
 
-def test_a_lower_limit_is_kept() -> None:
+def test_lower_limit_splits_slices() -> None:
     world = World()
     world.become(wanted(web=some(10)), 10)
     world.become(wanted(web=some(10)), 4)
     assert world.sizes() == [2, 4, 4]
 
 
-def test_an_endpoint_in_two_slices_stays_in_one() -> None:
+def test_duplicate_endpoint_stays_in_one_slice() -> None:
     world = World()
     world.become(wanted(web=some(3)), 10)
     (twin,) = world.slices.values()
@@ -165,7 +165,7 @@ states = st.dictionaries(
 
 
 @given(st.lists(st.tuples(states, st.integers(1, 8)), max_size=6))
-def test_slices_hold_what_is_wanted_after_any_changes(steps: list[tuple[Wanted, int]]) -> None:
+def test_slices_match_wanted_endpoints_after_any_changes(steps: list[tuple[Wanted, int]]) -> None:
     world, former = World(), 0
     for goal, limit in steps:
         before = set(world.held())
@@ -183,7 +183,7 @@ def test_slices_hold_what_is_wanted_after_any_changes(steps: list[tuple[Wanted, 
 
 
 @given(states, st.integers(1, 30))
-def test_one_endpoint_more_or_less_is_one_write(goal: Wanted, number: int) -> None:
+def test_one_changed_endpoint_is_one_write(goal: Wanted, number: int) -> None:
     world = World()
     world.become(goal, 8, families=["IPv4"])
     endpoints = dict(goal.get(WEB, {}))

@@ -59,7 +59,7 @@ def added(key: str, when: str) -> Taint:
         ((added("k", "2026-01-01T00:00:09Z"),), (limited(60),), {"k": 70.0}, ({"k": 100.0}, 160.0)),
     ],
 )
-def test_when_the_time_of_a_pod_runs_out(
+def test_eviction_time_by_taints_and_tolerations(
     taints: tuple[Taint, ...],
     tolerations: tuple[Toleration, ...],
     before: dict[str, float],
@@ -86,7 +86,7 @@ EARLY, LATER = "2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z"
         ((added(READY, LATER),), added(READY, EARLY), 400.0),
     ],
 )
-def test_the_two_signs_of_an_ill_node_are_one_trouble(
+def test_not_ready_and_unreachable_share_one_countdown(
     taints: tuple[Taint, ...], before: Taint | None, due: float
 ) -> None:
     known = {READY: Endured(50.0, before)} if before else {}

@@ -213,17 +213,17 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
 
 
 @pytest.mark.parametrize(("tree", "stages", "expected"), LIVES.values(), ids=LIVES.keys())
-def test_lives(tree: Tree, stages: Stages, expected: list[str]) -> None:
+def test_pod_lifecycle_by_stages(tree: Tree, stages: Stages, expected: list[str]) -> None:
     assert live(tree, stages)[1] == expected
 
 
-def test_restarts_are_held_back_twice_as_long_each_time() -> None:
+def test_restart_backoff_doubles() -> None:
     _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"}))
     assert [line.split(":")[0] for line in history] == ["0", "10", "30", "70", "150", "310", "610", "910"]
     assert history[-1] == "910: Running, main CrashLoopBackOff********"
 
 
-def test_a_container_that_is_killed_for_its_probe_starts_again_with_pauses() -> None:
+def test_failed_liveness_probe_restarts_with_backoff() -> None:
     tree = pod(container("ill", livenessProbe={**FAILS, "failureThreshold": 1, "initialDelaySeconds": 5}), container())
     tree, history = live(tree, until=60)
     assert history == [
@@ -239,12 +239,12 @@ def test_a_container_that_is_killed_for_its_probe_starts_again_with_pauses() -> 
     assert (ended["exitCode"], ended["reason"], ended.get("message", "")) == (137, "Error", "")
 
 
-def test_a_long_run_ends_the_hold() -> None:
+def test_long_run_resets_backoff() -> None:
     _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "700s"}), until=1500)
     assert history == ["0: Running, main ready", "700: Running, main ready*", "1400: Running, main ready**"]
 
 
-def test_a_container_starts_once_nothing_blocks_it_any_more() -> None:
+def test_corrected_image_starts_container() -> None:
     tree, _ = live(annotated(pod(), image_error="yes"))
     assert live(annotated(tree), begin=10)[1] == ["10: Running, main ready"]
     tree, _ = live(pod(container(image="app:404")))
@@ -259,7 +259,7 @@ def deleted(tree: Tree, seconds: float, grace: int) -> Tree:
     return {**tree, "metadata": {**tree["metadata"], **meta}}
 
 
-def test_a_pod_that_is_deleted_ends_in_its_grace_period() -> None:
+def test_deleted_pod_ends_within_grace_period() -> None:
     stop = {"name": "stop", "from": ["stopping"], "to": "terminated", "delay": "4s"}
     tree, _ = live(pod(), own(stop))
     _, history = live(deleted(tree, 20, 30), own(stop), begin=20)
@@ -271,7 +271,7 @@ def test_a_pod_that_is_deleted_ends_in_its_grace_period() -> None:
     assert history == ["22: Failed, main exit 137", "22: gone"]
 
 
-def test_a_pod_that_never_ran_is_deleted_at_once() -> None:
+def test_deleted_pod_that_never_ran_ends_at_once() -> None:
     tree, _ = live(pod(), own({**SLOW, "delay": "never"}))
     tree["metadata"]["finalizers"] = ["example.org/sees"]
     tree, history = live(deleted(tree, 5, 30), begin=5)
@@ -279,13 +279,13 @@ def test_a_pod_that_never_ran_is_deleted_at_once() -> None:
     assert tree["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
-def test_one_that_only_finalizers_keep_is_left_alone() -> None:
+def test_pod_held_by_finalizers_only_is_skipped() -> None:
     tree, _ = live(pod(owner="Job", restartPolicy="Never"))
     assert live(deleted(tree, 5, 0), begin=5)[1] == []
     assert live(deleted(tree, 5, 30), begin=5)[1] == ["5: gone"]
 
 
-def test_events_tell_of_what_goes_wrong() -> None:
+def test_events_report_failures() -> None:
     tree = POD.decode(msgspec.json.encode(pod(annotations={f"{NOTE}/image-error": "true"})))
     assert [one.reason for one in decide(tree, SHIPPED, PLACE, START).events] == ["Failed"]
     crashing = pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"})
@@ -329,7 +329,7 @@ PODS = st.builds(
 
 
 @given(PODS, st.booleans())
-def test_every_life_ends_and_nothing_is_written_twice(tree: Tree, instant: bool) -> None:
+def test_every_lifecycle_ends_without_repeated_writes(tree: Tree, instant: bool) -> None:
     stages = SHIPPED if instant else SLOWLY
     alive = {**tree, "metadata": {k: v for k, v in tree["metadata"].items() if not k.startswith("deletion")}}
     alive, history = live(alive, stages, until=400)

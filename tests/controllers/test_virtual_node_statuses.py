@@ -25,7 +25,7 @@ from tests.controllers.pod_lives import (
 )
 
 
-def test_readiness_goes_and_comes_as_annotations_say() -> None:
+def test_readiness_follows_annotations() -> None:
     tree, _ = live(pod())
     tree, history = live(annotated(tree, unready="yes"), begin=10)
     assert history == ["10: Running, main started"]
@@ -35,7 +35,7 @@ def test_readiness_goes_and_comes_as_annotations_say() -> None:
     assert conditions(tree)["Ready"] == ("True", "")
 
 
-def test_what_a_kubelet_says_of_a_pod() -> None:
+def test_status_contains_conditions_ids_and_resources() -> None:
     tree, _ = live(pod(container(resources={"requests": {"cpu": "1"}}), container("other")))
     status = tree["status"]
     assert [one["type"] for one in status["conditions"]] == [
@@ -105,11 +105,11 @@ CONDITIONS: dict[str, tuple[Tree, Stages, dict[str, tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("tree", "stages", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
-def test_conditions(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
+def test_conditions_by_stage(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
     assert conditions(live(tree, stages)[0]) == {"PodScheduled": ("True", ""), **expected}
 
 
-def test_a_gate_that_opens_makes_a_pod_ready_and_keeps_what_others_said() -> None:
+def test_opened_readiness_gate_preserves_foreign_conditions() -> None:
     tree, _ = live(pod(readinessGates=[{"conditionType": "example.org/open"}]))
     gate = {"type": "example.org/open", "status": "True"}
     tree["status"]["conditions"].append(gate)
@@ -120,7 +120,7 @@ def test_a_gate_that_opens_makes_a_pod_ready_and_keeps_what_others_said() -> Non
     assert found["Initialized"]["lastTransitionTime"] == at(0)
 
 
-def test_other_resources_and_images_are_followed() -> None:
+def test_changed_resources_and_image_are_applied() -> None:
     tree, _ = live(pod())
     spec = {**tree["spec"], "containers": [container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}})]}
     tree = {**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 2}}
@@ -134,7 +134,7 @@ def test_other_resources_and_images_are_followed() -> None:
     assert tree["status"]["containerStatuses"][0]["image"] == "example.org/app:2"
 
 
-def test_pods_of_the_host_have_its_address_from_the_beginning() -> None:
+def test_host_network_pod_has_node_address_while_pending() -> None:
     tree = pod(hostNetwork=True)
     decision = decide(POD.decode(msgspec.json.encode(tree)), own(SLOW), Place(("198.18.0.2",), ("198.18.0.2",)), START)
     tree = apply(tree, decision.status)

@@ -31,7 +31,7 @@ print(greeting.spec.replicas + 1)
 """
 
 
-def test_mypy_on_the_file_of_an_author_reports_each_mistake(root: Path, tmp_path: Path) -> None:
+def test_mypy_reports_each_mistake_in_author_code(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "greeter.py"
     file.write_text(SOURCE)
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(file)]

@@ -83,7 +83,7 @@ def sample(replica: Replica, family: str, labels: dict[str, str]) -> float | Non
     return replica.manager._controllers[0]._context.runtime.registry.get_sample_value(family, labels)
 
 
-async def test_a_controller_that_cannot_be_made_is_alone_with_that() -> None:
+async def test_failing_constructor_affects_one_controller_only() -> None:
     (well, seen), (ill, tries) = works(), fails()
     async with managing(specs=(ill, well)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
@@ -101,7 +101,7 @@ async def test_a_controller_that_cannot_be_made_is_alone_with_that() -> None:
             assert sample(replica, "running_managed_controllers", labels) == runs
 
 
-async def test_tries_to_start_come_less_and_less_often_but_never_end() -> None:
+async def test_start_retries_back_off_to_one_minute() -> None:
     ill, tries = fails()
     async with managing(specs=(ill,)) as (cluster, _):
         await cluster.sleep(600)
@@ -110,7 +110,7 @@ async def test_tries_to_start_come_less_and_less_often_but_never_end() -> None:
         assert set(pauses[7:]) == {60.0}
 
 
-async def test_only_who_keeps_crashing_for_ten_minutes_fails_healthz_and_recovery_clears_it() -> None:
+async def test_healthz_fails_after_ten_minutes_of_crashes_and_recovers() -> None:
     broken = True
     ill, _ = fails(lambda: broken)
     async with managing(specs=(ill,)) as (cluster, replica):
@@ -126,7 +126,7 @@ async def test_only_who_keeps_crashing_for_ten_minutes_fails_healthz_and_recover
         assert state(replica).failing_seconds == 0
 
 
-async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects() -> None:
+async def test_failed_watch_restarts_controller_with_all_objects() -> None:
     poison = {"b"}
 
     def keys(_: Informers, change: Change[Any]) -> Iterable[Key]:
@@ -150,7 +150,7 @@ async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects()
 
 
 @pytest.mark.parametrize("refusal", [errors.Forbidden("not you"), errors.NotFound("no such resource")])
-async def test_an_informer_that_is_refused_holds_up_only_who_needs_it(refusal: errors.ApiError) -> None:
+async def test_refused_informer_blocks_its_controllers_only(refusal: errors.ApiError) -> None:
     def refuse(request: Request) -> Response | None:
         if not refused or "/services" not in request.path:
             return None
@@ -174,7 +174,7 @@ async def test_an_informer_that_is_refused_holds_up_only_who_needs_it(refusal: e
         assert await statuses(replica) == [200, 200, 200]
 
 
-async def test_two_controllers_that_clash_over_an_index_are_not_the_end_of_the_process() -> None:
+async def test_conflicting_index_crashes_one_controller_only() -> None:
     def watch() -> For[Any]:
         return For(PODS, indexes={"by-node": lambda pod: (pod.spec.node_name,)})
 
@@ -187,7 +187,7 @@ async def test_two_controllers_that_clash_over_an_index_are_not_the_end_of_the_p
         assert state(replica, "second-controller").crash == "ValueError: another index is called 'by-node' already"
 
 
-async def test_a_reconcile_that_never_ends_is_cancelled_at_a_stop_and_the_lease_released() -> None:
+async def test_stop_cancels_endless_reconcile_and_releases_lease() -> None:
     ends: list[str] = []
 
     class Endless(Works):

@@ -38,7 +38,7 @@ TOKEN = f"eyJhbGciOiJSUzI1NiJ9.{base64.urlsafe_b64encode(WORD.encode()).decode()
 SECRETS = (WORD, TOKEN, base64.b64encode(WORD.encode()).decode())
 
 
-async def test_that_a_connection_ended_badly_is_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_closed_tls_connection_is_not_logged_as_warning(capsys: pytest.CaptureFixture[str]) -> None:
     begin()
     loop = asyncio.get_running_loop()
     ended = {"message": "SSL error", "exception": ssl.SSLError("application data after close notify")}
@@ -70,7 +70,7 @@ def problem(*argv: str) -> str:
     ("argv", "told"),
     [((), 0), (("-v=3",), 0), (("-v4",), 1), (("--v=6",), 2), (("-v", "9"), 2)],
 )
-def test_v_says_how_much_is_told(argv, told, capsys):
+def test_v_flag_sets_log_level(argv, told, capsys):
     begin(*argv)
     capsys.readouterr()
     get_logger("test").debug("reconciled")
@@ -79,7 +79,7 @@ def test_v_says_how_much_is_told(argv, told, capsys):
 
 
 @pytest.mark.flag("v")
-def test_the_flags_are_told_from_level_1_on(capsys):
+def test_flags_are_logged_from_level_1(capsys):
     begin("--v=0")
     assert capsys.readouterr().err == ""
     begin("-v=1", "--vmodule=loop=5,work/*=6")
@@ -90,7 +90,7 @@ def test_the_flags_are_told_from_level_1_on(capsys):
 
 
 @pytest.mark.flag("vmodule")
-def test_vmodule_raises_the_level_of_files(capsys):
+def test_vmodule_raises_level_per_file(capsys):
     for patterns, told in (("test_logs=4", True), ("app/*=4,", True), ("other=9", False), ("*s=3", False)):
         begin(f"--vmodule={patterns}")
         get_logger("test").debug("reconciled")
@@ -98,12 +98,12 @@ def test_vmodule_raises_the_level_of_files(capsys):
 
 
 @pytest.mark.parametrize("wrong", ["loop", "loop=", "=3", "loop=-1", "loop=x", "loop=3=4", "loop=2147483648"])
-def test_a_pattern_without_a_level_is_refused(wrong):
+def test_vmodule_pattern_without_level_is_refused(wrong):
     assert problem(f"--vmodule={wrong}").startswith(f"--vmodule: {wrong!r} is not of the form pattern=N")
 
 
 @pytest.mark.flag("logging-format")
-def test_lines_are_text_or_json(capsys):
+def test_logging_format_is_text_or_json(capsys):
     begin()
     get_logger("test").info("said", port=1)
     assert capsys.readouterr().err.endswith('] "said" logger="test" port=1\n')
@@ -130,12 +130,12 @@ def test_lines_are_text_or_json(capsys):
         (("--log-flush-frequency=-1s",), "--log-flush-frequency: must be at least 0s, got '-1s'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(argv, sentence):
+def test_invalid_log_flags_are_refused(argv, sentence):
     assert problem(*argv) == sentence
 
 
 @pytest.mark.flag("log-text-split-stream")
-def test_split_streams_leave_standard_error_to_warnings_and_worse(capsys):
+def test_split_streams_write_info_to_stdout(capsys):
     begin(ALPHA, "--log-text-split-stream")
     log = get_logger("test")
     log.info("fine")
@@ -149,7 +149,7 @@ def test_split_streams_leave_standard_error_to_warnings_and_worse(capsys):
 @pytest.mark.virtual
 @pytest.mark.flag("log-text-info-buffer-size", "log-flush-frequency")
 @pytest.mark.parametrize(("frequency", "flushed"), [("1s", True), ("10s", False)])
-async def test_information_is_buffered_and_flushed(frequency, flushed, capsys):
+async def test_info_lines_are_buffered_and_flushed(frequency, flushed, capsys):
     begin(ALPHA, "--log-text-split-stream", "--log-text-info-buffer-size=1Ki", f"--log-flush-frequency={frequency}")
     log = get_logger("test")
     log.info("first")
@@ -190,7 +190,7 @@ SPECS = (
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("form", ["text", "json"])
-async def test_a_manager_at_work_tells_no_secret(form, tmp_path, capsys):
+async def test_running_manager_logs_no_secret(form, tmp_path, capsys):
     """Tokens it shows and is shown, in headers and queries, and what its controllers fail with."""
     (tmp_path / "tokens").write_text(f"{TOKEN},manager,1,system:masters\n{WORD},other,2\n")
     argv = ["--storage-backend=memory", f"--token-auth-file={tmp_path / 'tokens'}"]
@@ -223,7 +223,7 @@ async def test_a_manager_at_work_tells_no_secret(form, tmp_path, capsys):
     assert [secret for secret in SECRETS if secret in told] == []
 
 
-async def test_a_server_that_says_what_it_heard_is_not_repeated(tmp_path: Path, capsys):
+async def test_response_of_server_is_not_logged(tmp_path: Path, capsys):
     """A kubeconfig with a token, and a proxy with a password, towards a server that refuses, echoes or babbles."""
     asked: list[bytes] = []
     enough = asyncio.Event()

@@ -38,7 +38,7 @@ def test_each_process_has_its_port_and_its_log() -> None:
         ),
     ],
 )
-def test_what_managers_are_told(options: dict[str, object], there: str, absent: str) -> None:
+def test_flags_of_managers(options: dict[str, object], there: str, absent: str) -> None:
     told = words(managers=1, **options)["manager-0"]
     assert there in told
     assert absent not in told
@@ -63,7 +63,7 @@ def test_what_managers_are_told(options: dict[str, object], there: str, absent: 
         ),
     ],
 )
-def test_what_the_api_server_is_told(options: dict[str, object], there: str, absent: str) -> None:
+def test_flags_of_api_server(options: dict[str, object], there: str, absent: str) -> None:
     told = words(**options)["apiserver"]
     assert there in told
     assert absent not in told

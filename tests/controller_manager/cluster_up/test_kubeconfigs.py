@@ -20,7 +20,7 @@ DAY = 86400.0
 
 
 @pytest.mark.virtual
-async def test_managers_show_certificates_that_are_renewed_and_of_the_authority_as_it_is(tmp_path: Path) -> None:
+async def test_manager_certificates_follow_renewal_and_new_authority(tmp_path: Path) -> None:
     file, said = tmp_path / "manager-0.kubeconfig", list[str]()
     files = ManagerKubeconfigs(tmp_path, ["manager-0"], "https://127.0.0.1:6443", said.append)
     Authorities(tmp_path)

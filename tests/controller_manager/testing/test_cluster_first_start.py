@@ -30,20 +30,20 @@ def none_kept(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_the_second_is_as_the_first(none_kept: dict[Any, Any], seed: int) -> None:
+def test_second_first_start_equals_the_first(none_kept: dict[Any, Any], seed: int) -> None:
     first = run(live(), seed=seed)
     assert len(none_kept) == 1
     assert run(live(), seed=seed) == first
     assert len(none_kept) == 1
 
 
-def test_what_one_writes_no_other_finds() -> None:
+def test_writes_of_one_cluster_are_invisible_to_another() -> None:
     first, second = run(live()), run(live())
     assert first == second
     assert sum(record.resource == "pods" for record in second[1]) == 1
 
 
-def test_another_seed_draws_other_numbers_from_where_the_start_ends(none_kept: dict[Any, Any]) -> None:
+def test_another_seed_changes_draws_after_start_only(none_kept: dict[Any, Any]) -> None:
     first = run(live(), seed=1)
     second = run(live(), seed=2)
     assert second[0] != first[0]
@@ -51,14 +51,14 @@ def test_another_seed_draws_other_numbers_from_where_the_start_ends(none_kept: d
     assert len(none_kept) == 1
 
 
-def test_with_other_flags_one_begins_for_itself(none_kept: dict[Any, Any]) -> None:
+def test_other_flags_make_another_first_start(none_kept: dict[Any, Any]) -> None:
     run(live())
     run(live(("--service-cluster-ip-range=10.1.0.0/24",)))
     assert len(none_kept) == 2
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_what_a_start_draws_is_drawn_by_no_test(seed: int) -> None:
+def test_draws_of_start_do_not_repeat_in_test(seed: int) -> None:
     def uids(records: list[Any]) -> list[str]:
         return [msgspec.json.decode(record.data)["metadata"]["uid"] for record in records]
 
@@ -66,7 +66,7 @@ def test_what_a_start_draws_is_drawn_by_no_test(seed: int) -> None:
     assert len(set(started)) == len(started)
 
 
-def test_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPatch, none_kept: dict[Any, Any]) -> None:
+def test_number_of_cached_first_starts_is_bounded(monkeypatch: pytest.MonkeyPatch, none_kept: dict[Any, Any]) -> None:
     monkeypatch.setattr(first_start, "_MOST_KEPT", 2)
     for number in range(4):
         run(live((f"--service-cluster-ip-range=10.{number}.0.0/24",)))

@@ -241,7 +241,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
-async def test_what_cannot_work_fails_the_test_that_waits_for_it(reconciler: type[Author], told: str) -> None:
+async def test_defective_controller_fails_a_waiting_test(reconciler: type[Author], told: str) -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, reconciler)
         with pytest.raises(ManagerFailedError, match=told):
@@ -250,12 +250,12 @@ async def test_what_cannot_work_fails_the_test_that_waits_for_it(reconciler: typ
 
 
 @pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
-async def test_what_cannot_work_fails_the_test_that_waits_for_nothing(reconciler: type[Author], told: str) -> None:
+async def test_defective_controller_fails_a_test_that_does_not_wait(reconciler: type[Author], told: str) -> None:
     with pytest.raises(ManagerFailedError, match=told):
         await live_through(reconciler)
 
 
-async def test_an_endless_step_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_step_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_watch, "LIMIT", 0.3)
     told = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
     with pytest.raises(ManagerFailedError, match=told):
@@ -299,7 +299,7 @@ DEFINITION = msgspec.json.encode(
 GREETINGS = Resource("example.com", "v1", "greetings", "Greeting", namespaced=True, type=Greeting)
 
 
-async def test_an_object_that_does_not_fit_its_model_fails_the_test() -> None:
+async def test_object_that_does_not_fit_its_model_fails_the_test() -> None:
     told = (
         r"greeter cannot read greetings\.example\.com default/hello: .* at `\$\.spec\.replicas\[?.*; "
         r"the model is Greeting at .*test_complaints\.py:\d+"
@@ -325,13 +325,13 @@ async def test_an_object_that_does_not_fit_its_model_fails_the_test() -> None:
 
 
 @pytest.mark.parametrize("reconciler", [Patient, Unlucky, Recovering, Stepping])
-async def test_what_may_work_later_fails_no_test(reconciler: type[Author]) -> None:
+async def test_retryable_errors_fail_no_test(reconciler: type[Author]) -> None:
     async with Cluster() as cluster:
         await start(cluster, reconciler)
         await cluster.advance(60)
 
 
-async def test_refusals_prove_nothing_where_the_network_is_disturbed() -> None:
+async def test_errors_after_network_faults_fail_no_test() -> None:
     """A watch that has fallen silent leaves a controller with what is no longer so."""
     async with Cluster() as cluster:
         replica = await start(cluster, Lost)
@@ -340,18 +340,18 @@ async def test_refusals_prove_nothing_where_the_network_is_disturbed() -> None:
         await cluster.advance(60)
 
 
-async def test_a_test_of_what_cannot_work_says_so() -> None:
+async def test_strict_false_allows_defects() -> None:
     async with Cluster() as cluster:
         await start(cluster, Forgetful, strict=False)
         await cluster.advance(20)
 
 
-async def test_a_failure_of_the_test_itself_is_what_is_told() -> None:
+async def test_failure_of_the_test_itself_takes_precedence() -> None:
     with pytest.raises(LookupError):
         await live_through(Forgetful, LookupError())
 
 
-async def test_a_manager_that_ends_unasked_fails_the_test() -> None:
+async def test_manager_ending_unexpectedly_fails_the_test() -> None:
     told = "manager-1 ended unasked: the lease .* could not be renewed for 10 s"
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=ttl")
@@ -362,7 +362,7 @@ async def test_a_manager_that_ends_unasked_fails_the_test() -> None:
         await replica.ended()
 
 
-async def test_one_that_may_lose_its_lead_ends_as_the_test_expects() -> None:
+async def test_manager_with_may_lose_lead_may_end() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=ttl", may_lose_lead=True)
         await cluster.settle()
@@ -372,7 +372,7 @@ async def test_one_that_may_lose_its_lead_ends_as_the_test_expects() -> None:
 
 
 @pytest.mark.virtual(seeds=20)
-async def test_faults_do_not_cost_the_only_manager_its_lead() -> None:
+async def test_faults_do_not_end_lead_of_single_manager() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--controllers=endpoint", faults=0.2)
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))

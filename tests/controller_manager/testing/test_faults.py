@@ -37,7 +37,7 @@ async def _outcome(cluster: Cluster) -> str:
 
 
 @pytest.mark.virtual
-async def test_a_bookmark_suffers_what_any_chunk_of_a_watch_does() -> None:
+async def test_bookmarks_suffer_the_same_faults_as_events() -> None:
     async with Cluster() as cluster:
         outcomes = Counter([await _outcome(cluster) for _ in range(40)])
     assert set(outcomes) == {"broken", "expired", "silent", "late BOOKMARK"}

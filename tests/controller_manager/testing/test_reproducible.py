@@ -49,7 +49,7 @@ print(digest.hexdigest())
 """
 
 
-def test_a_seed_gives_the_same_writes_whatever_hashes_texts_have() -> None:
+def test_seed_reproduces_writes_across_hash_seeds() -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _TRACE],

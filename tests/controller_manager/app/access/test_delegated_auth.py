@@ -121,7 +121,7 @@ async def judge(guard: DelegatedAuth, request: Request) -> int:
 
 
 @pytest.mark.flag("authentication-clusterconfig")
-async def test_tokens_are_looked_at_only_with_a_server_that_knows_them(server):
+async def test_tokens_need_authentication_server(server):
     async with guarded(server, ASK, DECIDE) as guard:
         assert await judge(guard, with_token("good")) == 200
         assert await judge(guard, with_token("forged")) == 401
@@ -133,7 +133,7 @@ async def test_tokens_are_looked_at_only_with_a_server_that_knows_them(server):
 
 
 @pytest.mark.flag("use-client-config-for-access-checks")
-async def test_without_configurations_of_their_own_access_checks_use_that_of_the_client(server):
+async def test_access_checks_use_client_config_on_request(server):
     connected = []
     connect = server.network.connect
 
@@ -155,7 +155,7 @@ async def test_without_configurations_of_their_own_access_checks_use_that_of_the
 
 
 @pytest.mark.flag("authorization-clusterconfig")
-async def test_without_a_server_that_decides_all_but_open_paths_are_forbidden(server, tmp_path):
+async def test_without_authorization_server_only_open_paths_pass(server, tmp_path):
     (tmp_path / "ca").write_bytes(CLIENT_CA.certificate)
     admin = Request("GET", "/a", certificate=Certificate("root", ("system:masters",), root(CLIENT_CA)))
     async with guarded(server, ASK, f"--client-ca-file={tmp_path / 'ca'}") as guard:
@@ -166,7 +166,7 @@ async def test_without_a_server_that_decides_all_but_open_paths_are_forbidden(se
 
 
 @pytest.mark.flag("authorization-always-allow-paths")
-async def test_open_paths_are_answered_though_nobody_can_be_asked(server):
+async def test_open_paths_need_no_api_server(server):
     async with guarded(server, ASK, DECIDE, "--authorization-always-allow-paths=/metrics,/open/*") as guard:
         server.network.cut()
         for path in ("/metrics", "/open/a"):
@@ -176,13 +176,13 @@ async def test_open_paths_are_answered_though_nobody_can_be_asked(server):
 
 
 @pytest.mark.flag("authorization-always-allow-paths")
-def test_a_star_within_an_open_path_is_refused():
+def test_wildcard_within_open_path_is_refused():
     with pytest.raises(FlagError, match="--authorization-always-allow-paths: only the end of a path may be"):
         flag_set(()).parse(["--authorization-always-allow-paths=/a/*/b"])
 
 
 @pytest.mark.flag("authentication-token-webhook-cache-ttl")
-async def test_how_long_owners_of_tokens_are_remembered(server):
+async def test_token_cache_ttl_flag(server):
     for seconds, questions in ((10, 2), (2, 3), (0, 3)):
         server.asked.clear()
         async with guarded(server, ASK, f"--authentication-token-webhook-cache-ttl={seconds}s") as guard:
@@ -193,7 +193,7 @@ async def test_how_long_owners_of_tokens_are_remembered(server):
 
 
 @pytest.mark.flag("authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl")
-async def test_how_long_decisions_are_remembered(server):
+async def test_authorization_cache_ttl_flags(server):
     for allowed, refused, questions in ((10, 10, (2, 2)), (2, 10, (3, 2)), (10, 0, (2, 3))):
         lifetimes = (
             f"--authorization-webhook-cache-authorized-ttl={allowed}s",
@@ -210,7 +210,7 @@ async def test_how_long_decisions_are_remembered(server):
 
 
 @pytest.mark.flag("client-ca-file", "requestheader-client-ca-file")
-async def test_files_of_authorities_are_followed(server, tmp_path):
+async def test_changed_ca_files_are_reloaded(server, tmp_path):
     clients, proxies = tmp_path / "clients", tmp_path / "proxies"
     clients.write_bytes(CLIENT_CA.certificate)
     proxies.write_bytes(PROXY_CA.certificate)
@@ -237,7 +237,7 @@ async def test_files_of_authorities_are_followed(server, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"hello", None])
 @pytest.mark.parametrize("name", ["client-ca-file", "requestheader-client-ca-file"])
-async def test_a_file_of_no_use_is_named_at_the_start(server, tmp_path, name, content):
+async def test_unusable_ca_file_fails_start_with_flag_name(server, tmp_path, name, content):
     file = tmp_path / "ca"
     if content is not None:
         file.write_bytes(content)
@@ -252,7 +252,7 @@ async def test_a_file_of_no_use_is_named_at_the_start(server, tmp_path, name, co
     "requestheader-group-headers",
     "requestheader-extra-headers-prefix",
 )
-async def test_what_proxies_may_say_and_where(server, tmp_path):
+async def test_front_proxy_headers_and_names(server, tmp_path):
     (tmp_path / "ca").write_bytes(PROXY_CA.certificate)
     said = {
         "X_Remote_User": "alice",
@@ -298,7 +298,7 @@ async def test_what_proxies_may_say_and_where(server, tmp_path):
         ),
     ],
 )
-def test_lists_that_make_no_sense_are_refused(flags, problem):
+def test_inconsistent_flag_lists_are_refused(flags, problem):
     with pytest.raises(FlagError, match=problem):
         flag_set(()).parse(flags)
 
@@ -316,7 +316,7 @@ ALICE = shown("front", PROXY_CA, x_remote_user="alice", x_user="bob")
 
 
 @pytest.mark.flag("authentication-skip-lookup")
-async def test_what_is_published_is_believed_unless_the_lookup_is_skipped(server):
+async def test_published_config_applies_unless_lookup_is_skipped(server):
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE) as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
@@ -327,7 +327,7 @@ async def test_what_is_published_is_believed_unless_the_lookup_is_skipped(server
         assert server.count("configmaps") == 0
 
 
-async def test_what_is_published_is_followed_and_garbage_changes_nothing(server):
+async def test_published_changes_apply_and_invalid_ones_are_ignored(server):
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE) as guard:
         await server.change(client_ca_file=OTHER_CA.certificate.decode(), requestheader_allowed_names='["back"]')
@@ -345,7 +345,7 @@ async def test_what_is_published_is_followed_and_garbage_changes_nothing(server)
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
 
 
-async def test_what_is_published_only_later_is_found(server):
+async def test_config_published_later_is_found(server):
     async with guarded(server, ASK, DECIDE) as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [401, 401]
         await server.publish(**ALL)
@@ -353,7 +353,7 @@ async def test_what_is_published_only_later_is_found(server):
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
 
 
-async def test_flags_count_more_than_what_is_published(server, tmp_path):
+async def test_flags_override_published_config(server, tmp_path):
     (tmp_path / "ca").write_bytes(OTHER_CA.certificate)
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE, f"--client-ca-file={tmp_path / 'ca'}") as guard:
@@ -370,7 +370,7 @@ async def test_flags_count_more_than_what_is_published(server, tmp_path):
         assert server.count("configmaps") == 0
 
 
-async def test_a_server_that_is_just_starting_is_waited_for(server):
+async def test_starting_api_server_is_waited_for(server):
     await server.publish(**ALL)
     server.network.cut()
     guard = DelegatedAuth(flag_set(()).parse([ASK, DECIDE]), server.network, Trust(), Runtime("test"))
@@ -384,7 +384,7 @@ async def test_a_server_that_is_just_starting_is_waited_for(server):
 
 @pytest.mark.flag("authentication-tolerate-lookup-failure")
 @pytest.mark.parametrize("why", ["unreachable", "forbidden", "garbage"])
-async def test_a_lookup_that_fails_ends_the_start_unless_that_is_tolerated(server, why):
+async def test_failed_lookup_fails_start_unless_tolerated(server, why):
     await server.publish(**{**ALL, "client_ca_file": "hello"} if why == "garbage" else ALL)
     if why == "unreachable":
         server.network.cut()

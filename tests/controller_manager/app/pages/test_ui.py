@@ -61,7 +61,7 @@ async def watched(*allowed: Resource[Any]) -> AsyncIterator[Watched]:
 
 
 @pytest.mark.virtual
-async def test_it_shows_what_there_is_and_why_controllers_acted() -> None:
+async def test_state_shows_objects_and_causes_of_acts() -> None:
     async with watched() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment(replicas=2))
         await it.cluster.settle()
@@ -81,7 +81,7 @@ async def test_it_shows_what_there_is_and_why_controllers_acted() -> None:
 
 
 @pytest.mark.virtual
-async def test_objects_are_read_while_somebody_looks() -> None:
+async def test_informers_stop_when_page_is_unused() -> None:
     async with watched() as it:
         for _ in range(5):
             await it.look()
@@ -94,7 +94,7 @@ async def test_objects_are_read_while_somebody_looks() -> None:
 
 
 @pytest.mark.virtual
-async def test_words_choose_rows() -> None:
+async def test_search_words_filter_rows() -> None:
     async with watched() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.look()
@@ -104,7 +104,7 @@ async def test_words_choose_rows() -> None:
 
 
 @pytest.mark.virtual
-async def test_callers_see_what_they_may_list() -> None:
+async def test_sections_are_limited_to_listable_resources() -> None:
     async with watched(NODES) as it:
         await it.look()
         await it.cluster.settle()
@@ -128,7 +128,7 @@ async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
 
 
 @pytest.mark.virtual
-async def test_pods_of_nodes_are_counted_for_callers_who_may_list_pods() -> None:
+async def test_pod_counts_of_nodes_require_listing_pods() -> None:
     async with watched() as it:
         await it.cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n1")))
         for _ in range(2):
@@ -141,7 +141,7 @@ async def test_pods_of_nodes_are_counted_for_callers_who_may_list_pods() -> None
 
 
 @pytest.mark.virtual
-async def test_who_may_not_see_it_gets_the_page_alone() -> None:
+async def test_unauthorized_caller_gets_empty_page_and_no_state() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=deployment", name="secret-name")
         page = await replica.manager.pages.handle(Request("GET", PATH, (), BROWSER))

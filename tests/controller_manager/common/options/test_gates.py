@@ -19,7 +19,7 @@ KNOWN = (Gate("Fresh", "ALPHA"), Gate("Tried", "BETA", default=True), Gate("Sure
         ({"AllAlpha": "true", "Fresh": "false"}, False, True),
     ],
 )
-def test_a_gate_outranks_its_stage_and_the_stage_its_default(said: dict[str, str], fresh: bool, tried: bool) -> None:
+def test_gate_overrides_stage_and_stage_overrides_default(said: dict[str, str], fresh: bool, tried: bool) -> None:
     assert resolve_gates(KNOWN, said) == {"Fresh": fresh, "Tried": tried, "Sure": True}
 
 
@@ -32,6 +32,6 @@ def test_a_gate_outranks_its_stage_and_the_stage_its_default(said: dict[str, str
         ({"Tryed": "true"}, "there is no feature gate Tryed; did you mean Tried"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(said: dict[str, str], told: str) -> None:
+def test_invalid_gates_are_refused(said: dict[str, str], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         resolve_gates(KNOWN, said)

@@ -37,7 +37,7 @@ class Greeting(asyncio.Protocol):
 
 
 @pytest.mark.virtual
-async def test_a_process_out_of_files_tries_again_and_loses_nobody():
+async def test_acceptor_without_file_descriptors_retries():
     loop = asyncio.get_running_loop()
     with Tired() as listener:
         listener.bind(("127.0.0.1", 0))

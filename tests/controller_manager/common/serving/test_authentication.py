@@ -121,7 +121,7 @@ BELIEVED = {
 
 
 @pytest.mark.parametrize("case", BELIEVED)
-async def test_believed(case):
+async def test_authenticated_cases(case):
     request, user = BELIEVED[case]
     assert await chain().authenticate(request) == user
 
@@ -154,21 +154,21 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused(case):
+async def test_unauthorized_cases(case):
     with pytest.raises(Unauthorized):
         await chain().authenticate(REFUSED[case])
 
 
-async def test_a_token_that_cannot_be_judged_lets_nobody_in_and_makes_nobody_anonymous():
+async def test_token_that_cannot_be_checked_is_unauthorized():
     with pytest.raises(Unauthorized):
         await chain().authenticate(asks(authorization="Bearer unknowable"))
 
 
-async def test_where_tokens_are_not_looked_at_their_holders_are_anonymous():
+async def test_token_without_authenticator_is_anonymous():
     assert await chain(tokens=False).authenticate(asks(authorization="Bearer good")) == ANONYMOUS_USER
 
 
-async def test_without_names_every_proxy_may_speak_for_others():
+async def test_without_allowed_names_every_proxy_may_set_headers():
     everybody = RequestHeaderConfig(username_headers=("x-remote-user",))
     found = await chain(everybody).authenticate(asks("back", PROXY_CA, **AS_ALICE))
     assert found.name == "alice"
@@ -184,7 +184,7 @@ async def test_one_authority_may_sign_for_clients_and_proxies():
     assert (await both.authenticate(asks("back", CLIENT_CA, **AS_ALICE))).name == "back"
 
 
-async def test_belief_ends_while_a_connection_stays():
+async def test_authentication_ends_with_expiry_or_authority():
     trust = Trust()
     trust.set(CLIENTS, CLIENT_CA.certificate)
     known = chain_of(trust)
@@ -197,13 +197,13 @@ async def test_belief_ends_while_a_connection_stays():
     assert (await known.authenticate(request)).name == "jane"
 
 
-def test_what_people_write_between_certificates_is_not_passed_on():
+def test_text_between_certificates_is_dropped():
     trust = Trust()
     trust.set(CLIENTS, "# die Behörde\n".encode() + CLIENT_CA.certificate)
     assert trust.authorities == CLIENT_CA.certificate
 
 
-def test_all_that_a_proxy_says():
+def test_request_headers_are_decoded():
     request = Request(
         "GET",
         "/",
@@ -225,6 +225,6 @@ def test_all_that_a_proxy_says():
 
 
 @given(st.text(max_size=40))
-def test_whatever_the_header_holds_it_is_a_token_or_nothing(text):
+def test_any_authorization_header_parses(text):
     found = bearer_token(Request("GET", "/", headers={"authorization": text}))
     assert not found or text.strip().lower().startswith("bearer ")

@@ -65,9 +65,7 @@ class Away:
         ([Decision.NO_OPINION, Decision.DENY, Decision.ALLOW], Decision.DENY, 2),
     ],
 )
-async def test_the_first_opinion_decides_and_nobody_else_is_asked(
-    decisions: list[Decision], decision: Decision, asked: int
-) -> None:
+async def test_first_decision_ends_the_chain(decisions: list[Decision], decision: Decision, asked: int) -> None:
     authorizers = [Says(one) for one in decisions]
     assert (await AuthorizerChain(authorizers).authorize(LIST_PODS)).decision is decision
     assert sum(one.asked for one in authorizers) == asked
@@ -85,7 +83,7 @@ async def test_the_first_opinion_decides_and_nobody_else_is_asked(
         ([("", "x"), ("", "y")], "", "[x, y]"),
     ],
 )
-async def test_without_an_opinion_all_reasons_and_errors_are_told(
+async def test_without_decision_reasons_and_errors_are_joined(
     passed: list[tuple[str, str]], reason: str, error: str
 ) -> None:
     chain = AuthorizerChain([Says(Decision.NO_OPINION, reason, error=error) for reason, error in passed])
@@ -95,7 +93,7 @@ async def test_without_an_opinion_all_reasons_and_errors_are_told(
 
 
 @pytest.mark.virtual
-async def test_who_cannot_decide_is_no_permission() -> None:
+async def test_unavailable_authorizer_raises_service_unavailable() -> None:
     allows = Says(Decision.ALLOW)
     with pytest.raises(ServiceUnavailable):
         await AuthorizerChain([Away(), allows]).authorize(LIST_PODS)
@@ -113,7 +111,7 @@ async def test_privileged_groups_may_do_everything() -> None:
 
 
 @pytest.mark.virtual
-async def test_rules_are_those_of_all_authorizers() -> None:
+async def test_rules_of_all_authorizers_are_joined() -> None:
     chain = AuthorizerChain(
         [
             Says(Decision.NO_OPINION, rules=Rules((READ,), (METRICS,))),
@@ -155,12 +153,12 @@ async def test_rules_are_those_of_all_authorizers() -> None:
         (AuthorizerAttributes(JANE, "get", "/metrics"), 'forbidden: User "jane" cannot get path "/metrics": not today'),
     ],
 )
-def test_a_refusal_says_who_wanted_what(attributes: AuthorizerAttributes, message: str) -> None:
+def test_forbidden_message_names_user_and_request(attributes: AuthorizerAttributes, message: str) -> None:
     assert refusal(attributes, "not today").message == message
 
 
 @pytest.mark.parametrize(("paths", "path"), [(("*",), "/metrics"), (("/metr*",), "/metrics"), (("/",), "/")])
-def test_a_star_stands_for_all_that_begins_so(paths: tuple[str, ...], path: str) -> None:
+def test_wildcard_matches_paths_with_prefix(paths: tuple[str, ...], path: str) -> None:
     assert path in AlwaysAllowedPaths(paths)
     assert "/other" not in AlwaysAllowedPaths(())
     assert "/other" not in AlwaysAllowedPaths(("/",))

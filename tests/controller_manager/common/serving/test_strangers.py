@@ -94,7 +94,7 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("framing", [b"content-length: %d\r\n\r\n" % BIG, b"transfer-encoding: chunked\r\n\r\n5\r\n"])
-async def test_a_stranger_is_judged_by_the_head_and_shown_out_while_the_body_is_still_to_come(framing):
+async def test_unauthorized_request_is_refused_before_its_body(framing):
     handler = RefusingHandler()
     async with serving(handler) as server, visit(server, STRANGER + framing + b"hello") as (reader, _):
         said = await answer(reader)
@@ -105,13 +105,13 @@ async def test_a_stranger_is_judged_by_the_head_and_shown_out_while_the_body_is_
     assert server.held == 0
 
 
-async def test_a_stranger_can_read_the_refusal_although_it_has_sent_more():
+async def test_unauthorized_client_still_sending_reads_refusal():
     head = STRANGER + b"content-length: %d\r\n\r\n" % BIG
     async with serving(RefusingHandler()) as server, visit(server, head + b"x" * 1_000_000) as (reader, _):
         assert (await answer(reader)).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_what_a_stranger_goes_on_to_send_is_not_taken():
+async def test_body_of_unauthorized_client_is_not_read():
     head = STRANGER + b"content-length: 1000000000\r\n\r\n"
     async with serving(RefusingHandler()) as server, visit(server, head) as (_, writer):
         sent = 0
@@ -124,14 +124,14 @@ async def test_what_a_stranger_goes_on_to_send_is_not_taken():
         assert sent < 50_000_000  # what the buffers of two sockets hold at most
 
 
-async def test_a_body_that_came_with_the_head_of_a_refused_request_ends_no_connection():
+async def test_request_with_early_body_keeps_connection():
     async with serving(RefusingHandler()) as server, visit(server, b"") as (reader, writer):
         for _ in range(2):
             writer.write(FRIEND + b"content-length: 5\r\n\r\nhello")
             await reader.readuntil(b"\r\n\r\n5")
 
 
-async def test_only_who_is_let_in_is_told_to_go_on():
+async def test_only_authorized_client_gets_100_continue():
     expecting = b"expect: 100-continue\r\nconnection: close\r\ncontent-length: 5\r\n\r\n"
     async with serving(RefusingHandler()) as server:
         async with visit(server, STRANGER + expecting) as (reader, _):
@@ -142,7 +142,7 @@ async def test_only_who_is_let_in_is_told_to_go_on():
             assert (await answer(reader)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_bodies_are_not_inflated():
+async def test_bodies_are_not_decompressed():
     packed, handler = gzip.compress(b" " * 1_000_000), RefusingHandler()
     head = b"content-encoding: gzip\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(packed)
     async with serving(handler) as server, visit(server, FRIEND + head + packed) as (reader, _):
@@ -150,7 +150,7 @@ async def test_bodies_are_not_inflated():
     assert handler.bodies == [packed]
 
 
-async def test_a_body_counts_until_it_is_answered_and_so_do_all_of_a_caller():
+async def test_bodies_count_per_caller_until_answered():
     handler = RefusingHandler()
     handler.go_on.clear()
     async with serving(handler, body=BIG) as server, contextlib.AsyncExitStack() as stack:
@@ -171,7 +171,7 @@ async def test_a_body_counts_until_it_is_answered_and_so_do_all_of_a_caller():
 
 
 @pytest.mark.parametrize("noise", [b"1;" + b"x" * 100_000, b"1\r\nx\r\n" * 20_000])
-async def test_framing_without_content_is_no_body(noise):
+async def test_endless_chunk_framing_is_refused(noise):
     handler = RefusingHandler()
     head = FRIEND + b"transfer-encoding: chunked\r\n\r\n"
     async with serving(handler) as server, visit(server, head) as (reader, writer):
@@ -186,7 +186,7 @@ async def test_framing_without_content_is_no_body(noise):
     assert server.held == 0
 
 
-async def test_answers_that_nobody_takes_share_a_budget_and_the_slowest_is_cut_off():
+async def test_unread_responses_share_a_budget():
     handler = RefusingHandler()
     async with serving(handler, backlog=3_500_000) as server, contextlib.AsyncExitStack() as stack:
         request = b"GET /list HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -204,7 +204,7 @@ async def test_answers_that_nobody_takes_share_a_budget_and_the_slowest_is_cut_o
     assert handler.cut_off == 4  # with those whose clients have left
 
 
-async def test_heads_that_are_not_finished_share_a_budget():
+async def test_unfinished_heads_share_a_budget():
     async with serving(RefusingHandler(), heads=250_000) as server, contextlib.AsyncExitStack() as stack:
         head = b"GET /list HTTP/1.1\r\nhost: x\r\n" + b"x-more: " + b"x" * 60_000 + b"\r\ny: "
         first, *_ = [await stack.enter_async_context(visit(server, head)) for _ in range(4)]

@@ -29,7 +29,7 @@ GOOD = offered("good~~~>")
 
 
 @pytest.mark.parametrize("protocols", [f"{GOOD}, v4.channel.k8s.io", f"v4.channel.k8s.io ,{GOOD}", f"a,{GOOD},b"])
-async def test_a_token_beside_another_protocol_names_its_owner(protocols: str) -> None:
+async def test_token_with_another_protocol_authenticates(protocols: str) -> None:
     assert await WebSocketTokenAuthenticator(Tokens()).authenticate(asks(protocols)) == User("jane")
 
 
@@ -45,7 +45,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("case", NOTHING)
-async def test_what_shows_no_token(case: str) -> None:
+async def test_offers_without_token_are_not_authenticated(case: str) -> None:
     assert await WebSocketTokenAuthenticator(Tokens()).authenticate(NOTHING[case]) is None
 
 
@@ -64,11 +64,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_is_refused(case: str) -> None:
+async def test_invalid_token_offers_are_unauthorized(case: str) -> None:
     with pytest.raises(Unauthorized):
         await WebSocketTokenAuthenticator(Tokens()).authenticate(asks(REFUSED[case]))
 
 
-def test_who_passes_protocols_on_leaves_tokens_out() -> None:
+def test_tokens_are_removed_from_forwarded_protocols() -> None:
     assert without_token(f"v4,{GOOD} , v5") == "v4, v5"
     assert without_token(GOOD) == ""

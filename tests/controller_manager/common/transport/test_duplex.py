@@ -126,13 +126,13 @@ TestPair = Pair.TestCase
 TestPair.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-async def test_a_read_is_for_something():
+async def test_read_of_zero_bytes_is_refused():
     one, _ = pipe()
     with pytest.raises(ValueError, match="one byte"):
         await one.read(0)
 
 
-async def test_one_task_reads():
+async def test_second_concurrent_reader_is_refused():
     inbox = Inbox()
     first = asyncio.ensure_future(inbox.read(1))
     await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def test_one_task_reads():
     assert await first == b"x"
 
 
-async def test_a_read_that_is_cancelled_takes_nothing():
+async def test_cancelled_read_consumes_nothing():
     inbox = Inbox()
     reading = asyncio.ensure_future(inbox.read(1))
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ class FakeTransport(asyncio.Transport):
         return self.closing
 
 
-async def test_a_socket_is_read_while_there_is_room():
+async def test_socket_reading_pauses_when_buffer_is_full():
     transport = FakeTransport()
     stream = SocketStream(transport, b"x" * LIMIT)
     assert transport.log == ["protocol", "pause"]

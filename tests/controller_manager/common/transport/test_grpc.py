@@ -52,7 +52,7 @@ async def kms(tmp_path: Path) -> AsyncIterator[GrpcChannel]:
         yield channel
 
 
-async def test_a_message_is_answered(kms: GrpcChannel) -> None:
+async def test_unary_call_is_answered(kms: GrpcChannel) -> None:
     answer = await kms.unary(KMS, "Encrypt", {"plaintext": b"\1\2", "uid": "u"}, 5)
     assert answer == {"ciphertext": b"\2\1", "key_id": "k", "annotations": {"a.b": b"\0\xff"}}
 
@@ -61,19 +61,19 @@ async def test_a_message_is_answered(kms: GrpcChannel) -> None:
     ("plaintext", "code"),
     [(b"hang", "DEADLINE_EXCEEDED"), (b"nonsense", "INTERNAL"), (b"refuse", "FAILED_PRECONDITION")],
 )
-async def test_failures_are_told_by_their_code(kms: GrpcChannel, plaintext: bytes, code: str) -> None:
+async def test_failed_call_has_grpc_code(kms: GrpcChannel, plaintext: bytes, code: str) -> None:
     with pytest.raises(GrpcError) as caught:
         await kms.unary(KMS, "Encrypt", {"plaintext": plaintext}, 0.2)
     assert caught.value.code == code
 
 
-async def test_a_method_that_the_server_lacks(kms: GrpcChannel) -> None:
+async def test_unknown_method_is_unimplemented(kms: GrpcChannel) -> None:
     with pytest.raises(GrpcError) as caught:
         await kms.unary(KMS, "Status", {}, 5)
     assert caught.value.code == "UNIMPLEMENTED"
 
 
-async def test_a_message_that_is_too_large(tmp_path: Path) -> None:
+async def test_oversized_message_is_resource_exhausted(tmp_path: Path) -> None:
     async with (
         grpc_server(f"unix://{tmp_path}/kms", "kms_v2", {"Encrypt": encrypt}) as target,
         GrpcChannel(target, largest=1000) as channel,
@@ -84,7 +84,7 @@ async def test_a_message_that_is_too_large(tmp_path: Path) -> None:
     assert caught.value.code == "RESOURCE_EXHAUSTED"
 
 
-async def test_a_server_that_is_not_there_fails_at_once_and_is_found_when_it_comes(tmp_path: Path) -> None:
+async def test_absent_server_fails_at_once_and_is_found_later(tmp_path: Path) -> None:
     async with GrpcChannel(f"unix://{tmp_path}/kms") as channel:
         async with asyncio.timeout(2):
             with pytest.raises(GrpcError) as caught:
@@ -104,7 +104,7 @@ async def answers(channel: GrpcChannel, pause: float = 0.0) -> bool:
     return False
 
 
-async def test_closing_ends_what_is_under_way(kms: GrpcChannel) -> None:
+async def test_close_ends_running_calls(kms: GrpcChannel) -> None:
     call = asyncio.create_task(kms.unary(KMS, "Encrypt", {"plaintext": b"hang"}, 60))
     await asyncio.sleep(0.1)
     await kms.close()
@@ -150,7 +150,7 @@ class Silent(Stub):
                 self.told.put_nowait((type(event), event.stream_id))
 
 
-async def test_calls_that_nobody_answers_end_here_and_there(tmp_path: Path) -> None:
+async def test_timed_out_and_cancelled_calls_reset_their_streams(tmp_path: Path) -> None:
     told = asyncio.Queue[tuple[type, int]]()
     began, ended = h2.events.RequestReceived, h2.events.StreamReset
     server = await asyncio.get_running_loop().create_unix_server(lambda: Silent(told), tmp_path / "s")
@@ -187,7 +187,7 @@ OK = [(":status", "200"), ("grpc-status", "0")]
         ([], b"", 2, "INTERNAL"),
     ],
 )
-async def test_answers_that_are_none(
+async def test_malformed_responses_map_to_grpc_codes(
     tmp_path: Path, headers: list[tuple[str, str]], body: bytes, code: int | None, expected: str
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ async def test_answers_that_are_none(
     server.close()
 
 
-async def test_a_connection_that_is_lost_is_made_again(tmp_path: Path) -> None:
+async def test_lost_connection_is_reconnected(tmp_path: Path) -> None:
     async with GrpcChannel(f"unix://{tmp_path}/kms") as channel:
         for _ in range(3):
             async with grpc_server(channel.target, "kms_v2", {"Encrypt": encrypt}):
@@ -209,13 +209,13 @@ async def test_a_connection_that_is_lost_is_made_again(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_large_messages_go_both_ways(kms: GrpcChannel) -> None:
+async def test_large_messages_are_exchanged(kms: GrpcChannel) -> None:
     text = bytes(range(256)) * 8000
     answer = await kms.unary(KMS, "Encrypt", {"plaintext": text}, 20)
     assert answer["ciphertext"] == text[::-1]
 
 
-async def test_messages_go_both_ways(tmp_path: Path) -> None:
+async def test_stream_exchanges_messages(tmp_path: Path) -> None:
     async with (
         grpc_server(f"unix://{tmp_path}/s", "konnectivity", talks={"Proxy": echo}) as target,
         GrpcChannel(target) as channel,
@@ -229,7 +229,7 @@ async def test_messages_go_both_ways(tmp_path: Path) -> None:
         assert await stream.read() is None
 
 
-async def test_messages_that_are_larger_than_what_may_wait_come_whole(tmp_path: Path) -> None:
+async def test_messages_larger_than_the_window_arrive_whole(tmp_path: Path) -> None:
     async def pour(talk: Conversation) -> None:
         for number in range(5):
             await talk.write({"data": {"connectID": number, "data": bytes(300_000)}})
@@ -248,7 +248,7 @@ async def test_messages_that_are_larger_than_what_may_wait_come_whole(tmp_path: 
         assert await stream.read() is None
 
 
-async def test_a_stream_whose_server_refuses_or_dies(tmp_path: Path) -> None:
+async def test_stream_fails_when_server_refuses_or_dies(tmp_path: Path) -> None:
     async def refuse(talk: Conversation) -> None:
         await talk.read()
         await talk.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
@@ -267,7 +267,7 @@ async def test_a_stream_whose_server_refuses_or_dies(tmp_path: Path) -> None:
         stream.close()
 
 
-async def test_a_slow_reader_holds_up_the_server(tmp_path: Path) -> None:
+async def test_slow_reader_pauses_the_server(tmp_path: Path) -> None:
     sent = 0
 
     async def pour(talk: Conversation) -> None:
@@ -290,7 +290,7 @@ async def test_a_slow_reader_holds_up_the_server(tmp_path: Path) -> None:
         stream.close()
 
 
-async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+async def test_mutual_tls_requires_known_certificate(tmp_path: Path) -> None:
     authority, other = tls.make_ca("one"), tls.make_ca("other")
     server = tls.issue(authority, "server", hosts=["localhost"])
     client, stranger = tls.issue(authority, "client", client=True), tls.issue(other, "client", client=True)
@@ -308,7 +308,7 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
                 assert await answers(channel) is known
 
 
-async def test_an_answer_is_let_go_without_the_garbage_collector(kms: GrpcChannel) -> None:
+async def test_finished_call_is_freed_without_garbage_collector(kms: GrpcChannel) -> None:
     gc.collect()
     gc.disable()
     try:

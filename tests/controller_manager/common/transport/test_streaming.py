@@ -47,7 +47,7 @@ def answering(text: bytes) -> Talk:
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"SSH-2.0\r\n",
     ],
 )  # fmt: skip
-async def test_who_does_not_speak_http_as_it_should(
+async def test_malformed_server_response_raises_transport_error(
     serve: Callable[[Talk], Awaitable[ConnectionTarget]], text: bytes
 ) -> None:
     transport = StreamingTransport()
@@ -56,7 +56,7 @@ async def test_who_does_not_speak_http_as_it_should(
     await transport.close()
 
 
-async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_header_with_newline_is_not_sent(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     transport, origin = StreamingTransport(), await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
     for headers in ({"x-remote-user": "a\r\nx-remote-group: b"}, {"x-remote-user": "a\nb"}):
         with pytest.raises(TransportError):
@@ -67,7 +67,7 @@ async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awa
     await transport.close()
 
 
-async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
+async def test_unresponsive_server_leaves_connections_for_others(
     serve: Callable[[Talk], Awaitable[ConnectionTarget]],
 ) -> None:
     async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +86,7 @@ async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
     await transport.close()
 
 
-async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_number_of_streams_is_bounded(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
@@ -107,7 +107,7 @@ async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[ConnectionT
     await transport.close()
 
 
-async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
+async def test_refused_upgrade_returns_bounded_response(
     serve: Callable[[Talk], Awaitable[ConnectionTarget]],
 ) -> None:
     transport, offer = StreamingTransport(), Request("GET", "/", (), {"upgrade": "x"})
@@ -119,7 +119,7 @@ async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
     await transport.close()
 
 
-async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
     """A kept connection that breaks under a body that was taken from somebody else's."""
     heads = []
 
@@ -140,14 +140,16 @@ async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Conn
     await transport.close()
 
 
-async def test_a_certificate_that_is_not_believed(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_untrusted_certificate_raises_transport_error(
+    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+) -> None:
     origin = await serve(answering(b""))
     with pytest.raises(TransportError):
         await StreamingTransport().send(origin._replace(tls=ssl.create_default_context(), name="a"), ASKED)
 
 
 @pytest.mark.parametrize(("told", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
-def test_the_length_of_an_answer(told: str, length: int | None) -> None:
+def test_content_length_of_response(told: str, length: int | None) -> None:
     assert known_length(Response(200, {"content-length": told})) == length
 
 
@@ -167,7 +169,7 @@ class Dials:
 
 
 @pytest.mark.parametrize("host", ["::1", "10.0.0.1", "server", f"{'a' * 60}.{'b' * 60}.svc.cluster.local"])
-async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
+async def test_dialer_gets_the_host_name_unresolved(
     serve: Callable[[Talk], Awaitable[ConnectionTarget]], host: str
 ) -> None:
     heads: list[bytes] = []
@@ -187,7 +189,7 @@ async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
     assert f"host: {authority(ConnectionTarget(host, 8080))}\r\n".encode() in heads[0]
 
 
-async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
+async def test_dial_is_cancelled_with_its_request() -> None:
     given_up = asyncio.Event()
 
     class Hangs:
@@ -206,7 +208,7 @@ async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
     await transport.close()
 
 
-async def test_a_dialer_that_fails_is_told_as_a_failure() -> None:
+async def test_dialer_failure_raises_transport_error() -> None:
     class Fails:
         async def dial(self, host: str, port: int) -> socket.socket:
             raise TransportError(f"no way to {host}:{port}")

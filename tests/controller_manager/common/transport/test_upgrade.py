@@ -41,7 +41,7 @@ async def read_all(stream: DuplexStream) -> bytes:
     return b"".join(parts)
 
 
-async def test_what_is_said_comes_back(kind):
+async def test_echo_returns_written_data(kind):
     async with talking(echo, kind) as (stream, handler):
         await stream.write(b"hello")
         assert await stream.read(3) == b"hel"
@@ -52,7 +52,7 @@ async def test_what_is_said_comes_back(kind):
     assert (request.method, request.path, request.query) == ("GET", "/echo", (("command", "sh"),))
 
 
-async def test_the_answer_names_the_protocol(kind):
+async def test_response_names_the_protocol(kind):
     async with serving(Handler(echo), kind) as (transport, _):
         response, stream = await transport.upgrade(OFFER)
         assert stream is not None
@@ -61,7 +61,7 @@ async def test_the_answer_names_the_protocol(kind):
         await stream.aclose()
 
 
-async def test_both_talk_at_the_same_time_about_more_than_fits_on_the_way(kind):
+async def test_both_sides_write_more_than_buffers_hold(kind):
     data = bytes(range(256)) * (MORE // 256)
     heard = []
 
@@ -81,7 +81,7 @@ async def test_both_talk_at_the_same_time_about_more_than_fits_on_the_way(kind):
     assert b"".join(heard) == data
 
 
-async def test_what_was_said_before_a_close_is_heard(kind):
+async def test_data_written_before_close_is_read(kind):
     heard = asyncio.get_running_loop().create_future()
 
     async def talk(stream: DuplexStream) -> None:
@@ -100,7 +100,7 @@ async def test_what_was_said_before_a_close_is_heard(kind):
         assert (await heard).endswith(b"bye")
 
 
-async def test_nobody_writes_to_a_side_that_has_closed(kind):
+async def test_writing_to_closed_side_raises_connection_error(kind):
     failures = []
 
     async def talk(stream: DuplexStream) -> None:
@@ -120,7 +120,7 @@ async def test_nobody_writes_to_a_side_that_has_closed(kind):
     assert failures == [True]
 
 
-async def test_the_end_of_the_handler_ends_the_stream(kind):
+async def test_handler_end_closes_stream(kind):
     async def talk(stream: DuplexStream) -> None:
         await stream.write(b"that is all")
 
@@ -130,7 +130,7 @@ async def test_the_end_of_the_handler_ends_the_stream(kind):
             await stream.write(b"more")
 
 
-async def test_a_handler_that_fails_breaks_the_stream(kind):
+async def test_handler_failure_breaks_stream(kind):
     async def talk(stream: DuplexStream) -> None:
         await stream.read(1)
         raise RuntimeError("a bug")
@@ -142,7 +142,7 @@ async def test_a_handler_that_fails_breaks_the_stream(kind):
         await handler.ended.wait()
 
 
-async def test_who_writes_waits_for_who_reads(kind):
+async def test_writer_waits_for_slow_reader(kind):
     written = 0
     read_on = asyncio.Event()
 
@@ -169,7 +169,7 @@ async def test_who_writes_waits_for_who_reads(kind):
         await handler.ended.wait()
 
 
-async def test_a_handler_waits_for_a_slow_reader_too(kind):
+async def test_handler_waits_for_slow_reader(kind):
     written = 0
 
     async def talk(stream: DuplexStream) -> None:
@@ -187,7 +187,7 @@ async def test_a_handler_waits_for_a_slow_reader_too(kind):
         assert len(await read_all(stream)) == 64 << 20
 
 
-async def test_a_write_that_is_cancelled_leaves_a_stream_that_can_be_closed(kind):
+async def test_stream_can_be_closed_after_cancelled_write(kind):
     async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -203,14 +203,14 @@ async def test_a_write_that_is_cancelled_leaves_a_stream_that_can_be_closed(kind
         assert not handler.ended.is_set()
 
 
-async def test_a_handler_that_does_not_notice_that_its_client_left_is_cancelled(kind, monkeypatch):
+async def test_handler_ignoring_disconnect_is_cancelled(kind, monkeypatch):
     monkeypatch.setattr(duplex, "_NOTICE", 0.1)
     async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
         await stream.aclose()
         await handler.ended.wait()
 
 
-async def test_who_closes_the_transport_breaks_its_streams(kind):
+async def test_closing_transport_breaks_its_streams(kind):
     handler = Handler(echo)
     async with serving(handler, kind) as (transport, _):
         _, stream = await transport.upgrade(OFFER)
@@ -230,7 +230,7 @@ async def read_after(stream: DuplexStream) -> str:
         return "broken"
 
 
-async def test_a_refusal_is_an_ordinary_answer(kind):
+async def test_refused_upgrade_is_an_ordinary_response(kind):
     async with serving(Handler(echo), kind) as (transport, _):
         for path, status in (("/refuses", 403), ("/ordinary", 200)):
             response, stream = await transport.upgrade(Request("GET", path, (), {"upgrade": "echo/1"}))
@@ -238,7 +238,7 @@ async def test_a_refusal_is_an_ordinary_answer(kind):
             assert isinstance(response.body, bytes)
 
 
-async def test_nobody_changes_protocols_in_an_ordinary_request(kind):
+async def test_upgrade_in_ordinary_request_is_refused(kind):
     async with serving(Handler(echo), kind) as (transport, _):
         with pytest.raises(TransportError):
             await transport.send(Request("GET", "/echo", (), {"upgrade": "echo/1", "connection": "upgrade"}))
@@ -246,7 +246,7 @@ async def test_nobody_changes_protocols_in_an_ordinary_request(kind):
             await transport.upgrade(Request("GET", "/echo"))
 
 
-async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_path):
+async def test_upgrade_retries_with_renewed_credentials(tmp_path):
     async def handle(request: Request) -> Response:
         if request.headers.get("authorization") != "Bearer new":
             (tmp_path / "token").write_text("new")
@@ -266,7 +266,7 @@ async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_pat
     await server.stop(1.0)
 
 
-async def test_streams_take_no_room_of_requests():
+async def test_streams_do_not_count_against_request_connections():
     handler = Handler(echo)
     async with asyncio.timeout(60), serving(handler, "tcp") as (_, server):
         assert server is not None
@@ -281,7 +281,7 @@ async def test_streams_take_no_room_of_requests():
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-async def test_a_server_that_stops_ends_its_streams_with_what_they_have_said(kind):
+async def test_stopping_server_ends_streams_after_their_data(kind):
     async def talk(stream: DuplexStream) -> None:
         await stream.write(b"last words")
         await asyncio.Event().wait()

@@ -74,7 +74,7 @@ class Kit:
 
 
 @virtual
-async def test_an_event_says_who_saw_what_when_about_which_object() -> None:
+async def test_event_has_reporter_object_reason_and_time() -> None:
     kit = Kit()
     async with kit.running():
         kit.recorder.event(POD, "Warning", "Failed", "it broke", "Start")
@@ -111,7 +111,7 @@ async def test_an_event_says_who_saw_what_when_about_which_object() -> None:
 
 
 @virtual
-async def test_an_object_of_the_cluster_is_told_in_the_default_namespace_and_long_text_is_cut() -> None:
+async def test_cluster_scoped_event_uses_default_namespace_and_is_cut() -> None:
     kit = Kit()
     namespace = Namespace(api_version="v1", kind="Namespace", metadata=ObjectMeta(name="n" * 253))
     async with kit.running():
@@ -124,7 +124,7 @@ async def test_an_object_of_the_cluster_is_told_in_the_default_namespace_and_lon
 
 
 @virtual
-async def test_equal_events_are_counted_for_ten_minutes() -> None:
+async def test_equal_events_are_counted_within_ten_minutes() -> None:
     kit = Kit()
     async with kit.running():
         for _ in range(3):
@@ -141,7 +141,7 @@ async def test_equal_events_are_counted_for_ten_minutes() -> None:
 
 
 @virtual
-async def test_a_counted_event_that_has_expired_is_told_anew() -> None:
+async def test_expired_counted_event_is_created_again() -> None:
     kit = Kit()
     async with kit.running():
         kit.recorder.normal(POD, "Did", "it")
@@ -153,7 +153,7 @@ async def test_a_counted_event_that_has_expired_is_told_anew() -> None:
 
 
 @virtual
-async def test_warnings_have_room_however_much_else_is_said() -> None:
+async def test_warnings_have_their_own_budget() -> None:
     kit = Kit()
     async with kit.running():
         for number in range(40):
@@ -164,7 +164,7 @@ async def test_warnings_have_room_however_much_else_is_said() -> None:
 
 
 @virtual
-async def test_one_object_may_not_flood() -> None:
+async def test_events_per_object_are_limited() -> None:
     kit = Kit()
     other = msgspec.structs.replace(POD, metadata=ObjectMeta(name="b", namespace="ns"))
     async with kit.running():
@@ -181,7 +181,7 @@ async def test_one_object_may_not_flood() -> None:
 
 
 @virtual
-async def test_a_full_queue_loses_its_oldest_and_nobody_waits() -> None:
+async def test_full_queue_drops_oldest_events() -> None:
     kit = Kit(capacity=3)
     for number in range(10):
         kit.recorder.normal(POD, "Did", f"it {number}")
@@ -192,7 +192,7 @@ async def test_a_full_queue_loses_its_oldest_and_nobody_waits() -> None:
 
 
 @virtual
-async def test_a_short_outage_is_sat_out_and_a_long_one_costs_the_event() -> None:
+async def test_short_outage_is_retried_and_long_one_drops_event() -> None:
     kit = Kit()
     kit.server.down = 3
     async with kit.running():
@@ -209,7 +209,7 @@ async def test_a_short_outage_is_sat_out_and_a_long_one_costs_the_event() -> Non
 
 
 @virtual
-async def test_a_refused_event_is_dropped_and_the_next_one_is_tried() -> None:
+async def test_refused_event_is_dropped_and_next_one_sent() -> None:
     kit = Kit()
     kit.server.refusal = Forbidden("the namespace is terminating")
     async with kit.running():
@@ -222,7 +222,7 @@ async def test_a_refused_event_is_dropped_and_the_next_one_is_tried() -> None:
 
 
 @virtual
-async def test_who_can_not_write_holds_up_no_other() -> None:
+async def test_failing_client_does_not_block_other_recorders() -> None:
     kit, other = Kit(), Server()
     other.down = 1000
     recorder = kit.writer.through(Client(InProcessTransport(other))).recorder("other")
@@ -238,7 +238,7 @@ async def test_who_can_not_write_holds_up_no_other() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.floats(0, 700)), max_size=80))
-def test_counts_add_up_and_names_are_told_once(happened: list[tuple[str, str, float]]) -> None:
+def test_event_counts_add_up_and_names_are_created_once(happened: list[tuple[str, str, float]]) -> None:
     names = iter(range(1000))
     correlator = Correlator(lambda name: f"{name}.{next(names)}")
     now, admitted, latest = 0.0, 0, dict[str, int]()

@@ -38,7 +38,7 @@ async def tell(levels: Levels, *answers: Response | TransportError) -> list[str]
 
 
 @pytest.mark.parametrize("levels", [Levels(6), Levels(0, (("requests", 6),))])
-async def test_method_path_status_and_time_are_told_but_no_token_and_no_body(levels: Levels) -> None:
+async def test_response_log_has_status_and_time_but_no_secrets(levels: Levels) -> None:
     url = "/api/v1/pods?labelSelector=a%3Db%20c&token=<masked>"
     answers = Response(201, {}, b"s3cret"), Response(404, {}, b"s3cret"), Response(299, {}, b""), TransportError("gone")
     assert await tell(levels, *answers) == [
@@ -47,5 +47,5 @@ async def test_method_path_status_and_time_are_told_but_no_token_and_no_body(lev
     ]
 
 
-async def test_below_level_6_nothing_is_told() -> None:
+async def test_below_level_6_no_response_is_logged() -> None:
     assert await tell(Levels(5), Response(200, {}, b"")) == []

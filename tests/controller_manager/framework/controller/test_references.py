@@ -44,13 +44,13 @@ def obj(*owners: OwnerReference, namespace: str = "ns", deleted: bool = False) -
     )
 
 
-def test_the_controller_of_an_object_is_the_one_owner_that_says_so() -> None:
+def test_controller_is_the_owner_marked_as_controller() -> None:
     assert controller_of(obj()) is None
     assert controller_of(obj(reference("a", None), reference("b", False))) is None
     assert controller_of(obj(reference("a", None), reference("b"))) == reference("b")
 
 
-def test_a_controller_reference_names_the_resource_and_blocks_the_deletion_of_its_owner() -> None:
+def test_controller_ref_has_kind_and_blocks_owner_deletion() -> None:
     made = controller_ref(CONFIG_MAPS, ConfigMap(metadata=US))
     assert made == replace(reference("us"), block_owner_deletion=True)
 
@@ -75,7 +75,7 @@ OURS, OTHERS = reference("us"), reference("other")
         ((reference("other", False), OURS), True, Claim.KEEP, Claim.KEEP, Claim.KEEP),
     ],
 )
-def test_what_an_owner_makes_of_an_object(
+def test_claim_by_owners_labels_and_deletion(
     owners: tuple[OwnerReference, ...],
     matches: bool,
     there: Claim,
@@ -90,7 +90,7 @@ def test_what_an_owner_makes_of_an_object(
 
 
 @pytest.mark.parametrize(("ours", "claim"), [("ns", Claim.ADOPT), ("", Claim.ADOPT), ("another", Claim.IGNORE)])
-def test_an_owner_with_a_namespace_adopts_within_it_alone(ours: str, claim: Claim) -> None:
+def test_namespaced_owner_adopts_within_its_namespace(ours: str, claim: Claim) -> None:
     assert claim_of(replace(US, namespace=ours), obj(), matches=True) is claim
 
 
@@ -105,7 +105,7 @@ def become(it: PartialObject, uid: str, claim: Claim) -> PartialObject:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=12))
-def test_however_owners_claim_in_turn_there_is_one_controller_and_who_asks_twice_changes_nothing(
+def test_repeated_claims_are_idempotent_with_one_controller(
     turns: list[tuple[str, bool, bool]],
 ) -> None:
     it = obj()
@@ -156,7 +156,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.virtual
-async def test_orphans_are_adopted_and_strays_released_whatever_else_owns_them() -> None:
+async def test_orphans_are_adopted_and_mismatches_released() -> None:
     async with scene() as it:
         ours, other = controller_ref(CONFIG_MAPS, it.owner), reference("other")
         pods = [
@@ -176,7 +176,7 @@ async def test_orphans_are_adopted_and_strays_released_whatever_else_owns_them()
 
 
 @pytest.mark.virtual
-async def test_an_adoption_keeps_what_happened_to_the_object_meanwhile() -> None:
+async def test_adoption_preserves_concurrent_changes() -> None:
     async with scene() as it:
         seen = await it.pod("orphan")
         await it.client.patch(PODS, Key("default", "orphan"), {"metadata": {"annotations": {"new": "one"}}})
@@ -187,7 +187,7 @@ async def test_an_adoption_keeps_what_happened_to_the_object_meanwhile() -> None
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("how", ["gone", "anew", "going"])
-async def test_an_owner_that_is_deleted_though_the_local_copy_does_not_know_adopts_nothing(how: str) -> None:
+async def test_deleted_owner_with_stale_cache_adopts_nothing(how: str) -> None:
     async with scene() as it:
         stray = await it.pod("stray", "db", controller_ref(CONFIG_MAPS, it.owner))
         orphan = await it.pod("orphan")
@@ -205,7 +205,7 @@ async def test_an_owner_that_is_deleted_though_the_local_copy_does_not_know_adop
 
 
 @pytest.mark.virtual
-async def test_an_owner_is_rechecked_by_the_word_of_the_server() -> None:
+async def test_owner_is_rechecked_on_the_server() -> None:
     async with scene() as it:
         seen, key = it.owner, Key("default", "owner")
         held = replace(seen, metadata=replace(seen.metadata, finalizers=("example.com/held",)))
@@ -224,7 +224,7 @@ async def test_an_owner_is_rechecked_by_the_word_of_the_server() -> None:
 
 
 @pytest.mark.virtual
-async def test_objects_that_are_gone_or_made_anew_are_not_claimed() -> None:
+async def test_deleted_or_recreated_objects_are_not_claimed() -> None:
     async with scene() as it:
         ours = controller_ref(CONFIG_MAPS, it.owner)
         gone = [await it.pod("a"), await it.pod("b", "db", ours)]
@@ -242,7 +242,7 @@ async def test_objects_that_are_gone_or_made_anew_are_not_claimed() -> None:
 
 
 @pytest.mark.virtual
-async def test_who_was_faster_keeps_the_object_and_one_that_fails_holds_up_no_other() -> None:
+async def test_lost_race_keeps_object_of_winner_and_claims_others() -> None:
     async with scene() as it:
         contended, free = await it.pod("contended"), await it.pod("free")
         theirs = {"metadata": {"ownerReferences": plain((reference("other"),))}}
@@ -254,7 +254,7 @@ async def test_who_was_faster_keeps_the_object_and_one_that_fails_holds_up_no_ot
 
 
 @pytest.mark.virtual
-async def test_a_refusal_that_is_of_no_race_is_raised_as_it_is() -> None:
+async def test_invalid_patch_is_raised_unchanged() -> None:
     def refuse(request: Request) -> Response | None:
         if request.method != "PATCH":
             return None

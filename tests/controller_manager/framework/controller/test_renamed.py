@@ -12,7 +12,7 @@ RENAMED = {"GiveUp": "TerminalError", "Rule": "PolicyRule", "Spec": "ControllerS
 
 @pytest.mark.parametrize("module", [controller, framework], ids=lambda module: module.__name__)
 @pytest.mark.parametrize("earlier", RENAMED)
-def test_earlier_names_work_and_tell_of_the_new_ones(module: object, earlier: str) -> None:
+def test_renamed_attributes_warn_with_new_name(module: object, earlier: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"{earlier} is now called {RENAMED[earlier]}"):
         found = getattr(module, earlier)
     assert found is getattr(module, RENAMED[earlier])
@@ -24,6 +24,6 @@ def test_framework_loads_no_module_twice() -> None:
 
 
 @pytest.mark.parametrize("module", [controller, framework], ids=lambda module: module.__name__)
-def test_what_never_was_is_an_attribute_error(module: object) -> None:
+def test_unknown_attribute_raises_attribute_error(module: object) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = module.Nothing

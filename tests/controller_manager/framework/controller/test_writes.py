@@ -33,7 +33,7 @@ TERMINATING = Cause(reason="NamespaceTerminating", field="metadata.namespace")
     ],
     ids=str,
 )
-def test_what_a_refusal_means(error: ApiError, meaning: Refusal) -> None:
+def test_refusal_by_error_class(error: ApiError, meaning: Refusal) -> None:
     assert refusal_of(error) is meaning
 
 
@@ -42,7 +42,7 @@ def config(namespace: str) -> ConfigMap:
 
 
 @pytest.mark.virtual
-async def test_a_write_into_a_namespace_that_is_gone_or_going_is_not_made_and_no_failure() -> None:
+async def test_write_to_terminating_namespace_is_skipped() -> None:
     told: list[ApiError] = []
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("going"))
@@ -55,7 +55,7 @@ async def test_a_write_into_a_namespace_that_is_gone_or_going_is_not_made_and_no
 
 
 @pytest.mark.virtual
-async def test_what_is_stale_is_raised_and_what_fails_is_told_as_well() -> None:
+async def test_stale_write_is_raised_and_other_failures_reported() -> None:
     told: list[ApiError] = []
     async with Cluster() as cluster:
         first = await cluster.client.create(CONFIG_MAPS, config("default"))
@@ -75,7 +75,7 @@ async def test_what_is_stale_is_raised_and_what_fails_is_told_as_well() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_status_that_is_as_it_was_is_not_written() -> None:
+async def test_unchanged_status_is_not_written() -> None:
     async with Cluster() as cluster:
         created = await cluster.client.create(PODS, builders.pod("web"))
         same = replace(created, status=replace(created.status))

@@ -193,13 +193,13 @@ async def trial():  # type: ignore[no-untyped-def]
 pytestmark = pytest.mark.virtual
 
 
-async def test_one_replica_takes_everything_at_once(trial: Trial) -> None:
+async def test_single_replica_takes_all_locks(trial: Trial) -> None:
     replica = trial.start()
     await asyncio.sleep(1)
     assert replica.locks == set(LOCKS)
 
 
-async def test_a_second_one_gets_its_share_of_locks_and_of_each_family(trial: Trial) -> None:
+async def test_second_replica_gets_its_share_of_each_family(trial: Trial) -> None:
     first = trial.start()
     await asyncio.sleep(3)
     second = trial.start()
@@ -210,7 +210,7 @@ async def test_a_second_one_gets_its_share_of_locks_and_of_each_family(trial: Tr
     assert len([lock for lock in first.locks if lock.startswith("d")]) == 2
 
 
-async def test_what_is_handed_over_is_finished_first(trial: Trial) -> None:
+async def test_handover_waits_for_running_work(trial: Trial) -> None:
     first = trial.start()
     await asyncio.sleep(3)
     first.slow_to_stop = 5.0
@@ -221,7 +221,7 @@ async def test_what_is_handed_over_is_finished_first(trial: Trial) -> None:
     assert second.locks
 
 
-async def test_a_clean_stop_hands_everything_over_well_within_a_lease(trial: Trial) -> None:
+async def test_clean_stop_hands_over_within_a_lease(trial: Trial) -> None:
     first, second = trial.start(), trial.start()
     await asyncio.sleep(10)
     began = clock.monotonic()
@@ -234,7 +234,7 @@ async def test_a_clean_stop_hands_everything_over_well_within_a_lease(trial: Tri
     assert first.lost == ""
 
 
-async def test_after_a_kill_the_others_take_over_when_the_session_has_run_out(trial: Trial) -> None:
+async def test_killed_replica_is_replaced_after_session_timeout(trial: Trial) -> None:
     first, second, third = trial.start(), trial.start(), trial.start()
     await asyncio.sleep(10)
     began = clock.monotonic()
@@ -244,7 +244,7 @@ async def test_after_a_kill_the_others_take_over_when_the_session_has_run_out(tr
     assert trial.trail.longest_gap(began, clock.monotonic()) <= GAP
 
 
-async def test_who_is_cut_off_stops_before_others_begin_and_says_why(trial: Trial) -> None:
+async def test_disconnected_replica_stops_before_others_begin(trial: Trial) -> None:
     first, second = trial.start(), trial.start()
     await asyncio.sleep(10)
     first.cut = True
@@ -256,7 +256,7 @@ async def test_who_is_cut_off_stops_before_others_begin_and_says_why(trial: Tria
     assert second.locks == set(LOCKS)
 
 
-async def test_who_was_asleep_writes_nothing_when_it_wakes_up(trial: Trial) -> None:
+async def test_suspended_replica_writes_nothing_on_wakeup(trial: Trial) -> None:
     replica = trial.start()
     await asyncio.sleep(10)
     assert replica.locks == set(LOCKS)
@@ -270,7 +270,7 @@ async def test_who_was_asleep_writes_nothing_when_it_wakes_up(trial: Trial) -> N
     assert not [at for writes in trial.trail.writes.values() for at, _ in writes if at >= woke]
 
 
-async def test_whoever_shares_out_something_else_waits_until_nobody_is_left(trial: Trial) -> None:
+async def test_replica_with_other_locks_waits_for_first_group(trial: Trial) -> None:
     first, other = trial.start(), trial.start({**LOCKS, "d-4": "d"})
     await asyncio.sleep(30)
     assert not other.locks
@@ -280,7 +280,7 @@ async def test_whoever_shares_out_something_else_waits_until_nobody_is_left(tria
     assert other.locks == set(LOCKS)
 
 
-async def test_a_single_leader_and_replicas_wait_for_one_another(trial: Trial) -> None:
+async def test_single_leader_and_shared_replicas_exclude_each_other(trial: Trial) -> None:
     runtime = Runtime("single")
     single = Elector(trial.cluster.connect(), MAIN, "single", TIMINGS, runtime, LeaderMetrics(runtime.registry))
     async with Tasks() as tasks:
@@ -302,7 +302,7 @@ async def test_a_single_leader_and_replicas_wait_for_one_another(trial: Trial) -
 
 
 @pytest.mark.parametrize("which", ["manager-c1", "manager-replica-0", "manager"])
-async def test_leases_that_somebody_deletes_come_back(trial: Trial, which: str) -> None:
+async def test_deleted_leases_are_recreated(trial: Trial, which: str) -> None:
     replicas = trial.start(), trial.start()
     await asyncio.sleep(10)
     before = [one.locks for one in replicas]
@@ -315,7 +315,7 @@ async def test_leases_that_somebody_deletes_come_back(trial: Trial, which: str) 
     assert await trial.cluster.client.get(LEASES, Key(MAIN.namespace, which))
 
 
-async def test_a_lock_that_somebody_takes_away_ends_the_replica(trial: Trial) -> None:
+async def test_stolen_lock_ends_the_replica(trial: Trial) -> None:
     replica = trial.start()
     await asyncio.sleep(5)
     key = Key(MAIN.namespace, "manager-c1")
@@ -326,7 +326,7 @@ async def test_a_lock_that_somebody_takes_away_ends_the_replica(trial: Trial) ->
     assert not replica.locks
 
 
-async def test_each_lease_names_its_holder_and_so_do_metrics(trial: Trial) -> None:
+async def test_leases_and_metrics_name_the_holder(trial: Trial) -> None:
     first, second = trial.start(), trial.start()
     await asyncio.sleep(10)
     for lock in LOCKS:
@@ -338,7 +338,7 @@ async def test_each_lease_names_its_holder_and_so_do_metrics(trial: Trial) -> No
             assert shown == float(one is holder)
 
 
-async def test_without_a_server_nobody_acts_and_nobody_hangs(trial: Trial) -> None:
+async def test_without_server_replica_waits_and_stops_cleanly(trial: Trial) -> None:
     replica = trial.start()
     replica.cut = True
     await asyncio.sleep(30)
@@ -352,7 +352,7 @@ async def test_without_a_server_nobody_acts_and_nobody_hangs(trial: Trial) -> No
 
 
 @pytest.mark.virtual(seeds=50)
-async def test_whatever_happens_nobody_acts_beside_another(trial: Trial) -> None:
+async def test_random_failures_never_have_two_writers_per_lock(trial: Trial) -> None:
     """Replicas come, are killed, stop, are cut off and come back; requests and answers are lost or late."""
     source = Random(random_source().uniform(0.0, 1.0))
     for _ in range(5):
