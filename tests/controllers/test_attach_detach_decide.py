@@ -46,7 +46,7 @@ NOW = 1000.0
 QUIET, SILENT = NodeFacts(), NodeFacts(uses=True, ready=False)
 
 
-def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
+def volume_at(spec: VolumeSpec, **places: str) -> AttachableVolume:
     """A volume at nodes: `on`, `maybe`, `attaching` or `detaching`; unwanted for so many seconds as a number says."""
     volume = AttachableVolume(spec)
     for node, text in places.items():
@@ -64,31 +64,37 @@ def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
 @pytest.mark.parametrize(
     ("volume", "wanted", "facts", "steps"),
     [
-        pytest.param(at(ONE), ["a"], {}, [Attach("a")], id="wanted"),
-        pytest.param(at(ONE), [], {}, [], id="nobody"),
-        pytest.param(at(ONE, a="on"), ["a"], {}, [], id="there"),
-        pytest.param(at(ONE, a="attaching"), ["a"], {}, [], id="under way"),
-        pytest.param(at(ONE, a="maybe"), ["a"], {}, [Attach("a")], id="maybe there"),
-        pytest.param(at(ONE), ["a", "b"], {}, [Attach("a")], id="one at a time"),
-        pytest.param(at(MANY), ["a", "b"], {}, [Attach("a"), Attach("b")], id="all at once"),
-        pytest.param(at(ONE, a="on"), ["a", "b"], {}, [Refuse("b", ("a",))], id="elsewhere"),
-        pytest.param(at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="maybe elsewhere, and wanted there"),
-        pytest.param(at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="first it is taken away"),
-        pytest.param(at(ONE, a="detaching"), ["b"], {}, [], id="it is being taken away"),
-        pytest.param(at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="it cannot be taken away"),
-        pytest.param(at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="shared moves"),
-        pytest.param(at(ONE, a="on 0"), [], {}, [Detach("a")], id="unwanted"),
-        pytest.param(at(ONE, a="maybe 0"), [], {}, [Detach("a")], id="unwanted, maybe there"),
-        pytest.param(at(ONE, a="attaching 0"), [], {}, [], id="unwanted before it is there"),
-        pytest.param(at(ONE, a="on 0"), [], {"a": NodeFacts(uses=True)}, [], id="used"),
-        pytest.param(at(ONE, a="on 9999"), [], {"a": NodeFacts(uses=True)}, [], id="used for long by a ready node"),
-        pytest.param(at(ONE, a="on 359"), [], {"a": SILENT}, [], id="used by a silent node"),
+        pytest.param(volume_at(ONE), ["a"], {}, [Attach("a")], id="wanted"),
+        pytest.param(volume_at(ONE), [], {}, [], id="nobody"),
+        pytest.param(volume_at(ONE, a="on"), ["a"], {}, [], id="there"),
+        pytest.param(volume_at(ONE, a="attaching"), ["a"], {}, [], id="under way"),
+        pytest.param(volume_at(ONE, a="maybe"), ["a"], {}, [Attach("a")], id="maybe there"),
+        pytest.param(volume_at(ONE), ["a", "b"], {}, [Attach("a")], id="one at a time"),
+        pytest.param(volume_at(MANY), ["a", "b"], {}, [Attach("a"), Attach("b")], id="all at once"),
+        pytest.param(volume_at(ONE, a="on"), ["a", "b"], {}, [Refuse("b", ("a",))], id="elsewhere"),
+        pytest.param(volume_at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="maybe elsewhere, and wanted there"),
+        pytest.param(volume_at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="first it is taken away"),
+        pytest.param(volume_at(ONE, a="detaching"), ["b"], {}, [], id="it is being taken away"),
         pytest.param(
-            at(ONE, a="on 360"), [], {"a": SILENT}, [Detach("a", "timeout")], id="used by one silent for long"
+            volume_at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="it cannot be taken away"
         ),
-        pytest.param(at(ONE, a="on 360"), [], {"a": QUIET}, [Detach("a", "timeout")], id="long unwanted, not used"),
+        pytest.param(volume_at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="shared moves"),
+        pytest.param(volume_at(ONE, a="on 0"), [], {}, [Detach("a")], id="unwanted"),
+        pytest.param(volume_at(ONE, a="maybe 0"), [], {}, [Detach("a")], id="unwanted, maybe there"),
+        pytest.param(volume_at(ONE, a="attaching 0"), [], {}, [], id="unwanted before it is there"),
+        pytest.param(volume_at(ONE, a="on 0"), [], {"a": NodeFacts(uses=True)}, [], id="used"),
         pytest.param(
-            at(ONE, a="on 1"),
+            volume_at(ONE, a="on 9999"), [], {"a": NodeFacts(uses=True)}, [], id="used for long by a ready node"
+        ),
+        pytest.param(volume_at(ONE, a="on 359"), [], {"a": SILENT}, [], id="used by a silent node"),
+        pytest.param(
+            volume_at(ONE, a="on 360"), [], {"a": SILENT}, [Detach("a", "timeout")], id="used by one silent for long"
+        ),
+        pytest.param(
+            volume_at(ONE, a="on 360"), [], {"a": QUIET}, [Detach("a", "timeout")], id="long unwanted, not used"
+        ),
+        pytest.param(
+            volume_at(ONE, a="on 1"),
             [],
             {"a": NodeFacts(uses=True, out_of_service=True)},
             [Detach("a", "out-of-service")],
@@ -104,14 +110,14 @@ def test_decide_for_each_volume_state_returns_steps(
 
 
 def test_decide_without_force_never_detaches_from_silent_nodes() -> None:
-    assert decide(at(ONE, a="on 9999"), [], lambda _: SILENT, NOW, force=False) == ((), math.inf)
-    steps = decide(at(ONE, a="on 9999"), [], lambda _: QUIET, NOW, force=False).steps
+    assert decide(volume_at(ONE, a="on 9999"), [], lambda _: SILENT, NOW, force=False) == ((), math.inf)
+    steps = decide(volume_at(ONE, a="on 9999"), [], lambda _: QUIET, NOW, force=False).steps
     assert steps == (Detach("a"),)
 
 
 def test_decide_returns_the_time_of_the_next_check() -> None:
-    assert decide(at(ONE, a="on 60"), [], lambda _: SILENT, NOW).again == NOW + FORCE_AFTER - 60
-    volume = at(ONE, a="attaching")
+    assert decide(volume_at(ONE, a="on 60"), [], lambda _: SILENT, NOW).again == NOW + FORCE_AFTER - 60
+    volume = volume_at(ONE, a="attaching")
     volume.fail("a", NOW)
     assert decide(volume, ["a"], lambda _: QUIET, NOW) == ((), NOW + 0.5)
     assert decide(volume, [], lambda _: QUIET, NOW).steps == (Detach("a"),)
@@ -135,7 +141,7 @@ def test_retry_delay_doubles_to_maximum_and_resets_on_success() -> None:
 
 
 def test_unwanted_since_is_set_when_last_pod_leaves() -> None:
-    volume = at(ONE, a="on", b="maybe 5")
+    volume = volume_at(ONE, a="on", b="maybe 5")
     volume.refused.update(("b", "c"))
     note_wishes(volume, ["b"], NOW)
     assert {node: one.unwanted for node, one in volume.attachments.items()} == {"a": NOW, "b": None}
@@ -146,8 +152,10 @@ def test_unwanted_since_is_set_when_last_pod_leaves() -> None:
 
 def pod(phase: str = "Running", *, deleted: bool = False, node: str = "a", **statuses: list[dict[str, Any]]) -> Pod:
     meta = {"name": "p", "namespace": "default", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
-    found = {kind: [{"name": str(n), "state": state} for n, state in enumerate(of)] for kind, of in statuses.items()}
-    tree = {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase, **found}}
+    attachment = {
+        kind: [{"name": str(n), "state": state} for n, state in enumerate(of)] for kind, of in statuses.items()
+    }
+    tree = {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase, **attachment}}
     return Pod.decode(json.dumps(tree).encode())
 
 
@@ -190,13 +198,13 @@ def test_multi_attach_errors_name_pods_of_same_namespace_only() -> None:
 
     me, near, far = named("me"), named("near"), named("far", "elsewhere")
     prefix = 'Multi-Attach error for volume "v" '
-    told = [refusal("v", me, others) for others in ([], [near], [near, far], [far])]
-    assert all(text.startswith(prefix) for text in told)
-    assert ["near" in text for text in told] == [False, True, True, False]
-    assert not any("far" in text or "elsewhere" in text for text in told)
+    messages = [refusal("v", me, others) for others in ([], [near], [near, far], [far])]
+    assert all(text.startswith(prefix) for text in messages)
+    assert ["near" in text for text in messages] == [False, True, True, False]
+    assert not any("far" in text or "elsewhere" in text for text in messages)
 
 
-def found(uid: str = "1", *, deleted: bool = False, **status: Any) -> VolumeAttachment:
+def attachment(uid: str = "1", *, deleted: bool = False, **status: Any) -> VolumeAttachment:
     meta = {"name": "x", "uid": uid, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     return VolumeAttachment.decode(json.dumps({"metadata": meta, "status": status}).encode())
 
@@ -209,19 +217,19 @@ PENDING, DONE = OperationResult(), OperationResult(done=True)
     [
         (None, False, False, PENDING),
         (None, True, False, OperationResult(problem="the VolumeAttachment was deleted")),
-        (found(), False, False, PENDING),
-        (found(attached=True), False, False, DONE),
-        (found(attached=True), False, True, DONE),
-        (found("of old", attached=True), False, False, PENDING),
-        (found("of old", attached=True), True, False, OperationResult(problem="the VolumeAttachment was deleted")),
+        (attachment(), False, False, PENDING),
+        (attachment(attached=True), False, False, DONE),
+        (attachment(attached=True), False, True, DONE),
+        (attachment("of old", attached=True), False, False, PENDING),
+        (attachment("of old", attached=True), True, False, OperationResult(problem="the VolumeAttachment was deleted")),
         (
-            found(attached=True, deleted=True),
+            attachment(attached=True, deleted=True),
             False,
             False,
             OperationResult(problem="the VolumeAttachment is being deleted"),
         ),
-        (found(attached=False, attachError={"message": "no"}), False, False, OperationResult(problem="no")),
-        (found(attached=True, attachError={"message": "no"}), False, False, DONE),
+        (attachment(attached=False, attachError={"message": "no"}), False, False, OperationResult(problem="no")),
+        (attachment(attached=True, attachError={"message": "no"}), False, False, DONE),
     ],
 )
 def test_attachment_result_from_volume_attachment_status(
@@ -234,9 +242,11 @@ def test_attachment_result_from_volume_attachment_status(
 def test_detachment_result_from_volume_attachment_status() -> None:
     operation = VolumeOperation(Verb.DETACH, NOW)
     assert judge_detachment(None, operation, NOW) == DONE
-    assert judge_detachment(found(attached=True), operation, NOW) == PENDING
-    assert judge_detachment(found(detachError={"message": "busy"}), operation, NOW) == OperationResult(problem="busy")
-    late = judge_detachment(found(), operation, NOW + TIMEOUT)
+    assert judge_detachment(attachment(attached=True), operation, NOW) == PENDING
+    assert judge_detachment(attachment(detachError={"message": "busy"}), operation, NOW) == OperationResult(
+        problem="busy"
+    )
+    late = judge_detachment(attachment(), operation, NOW + TIMEOUT)
     assert "timed out" in late.problem
 
 

@@ -302,8 +302,8 @@ def test_names_without_subject_are_critical() -> None:
 
 def test_other_requested_extensions_are_dropped() -> None:
     key = key_of_kind()
-    wish = x509.BasicConstraints(ca=True, path_length=None)
-    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(wish, critical=True)
+    requested = x509.BasicConstraints(ca=True, path_length=None)
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(requested, critical=True)
     pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     assert not issued(pem).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 

@@ -165,21 +165,21 @@ def test_source_ranges_from_spec_or_annotation(ranges: list[str], annotation: st
 TAINTED = {"taints": [{"key": SHUTDOWN, "effect": "NoSchedule"}]}
 
 
-def says(status: str) -> Tree:
+def with_ready(status: str) -> Tree:
     return {"conditions": [{"type": "Ready", "status": status}]}
 
 
 @pytest.mark.parametrize(
     ("found", "exists", "shut_down", "step"),
     [
-        (node(status=says("True")), True, False, NodeAction.NOTHING),
-        (node(status=says("True")), False, True, NodeAction.NOTHING),
-        (node(spec=TAINTED, status=says("True")), True, True, NodeAction.UNTAINT),
-        (node(status=says("False")), True, False, NodeAction.NOTHING),
-        (node(status=says("Unknown")), False, False, NodeAction.DELETE),
+        (node(status=with_ready("True")), True, False, NodeAction.NOTHING),
+        (node(status=with_ready("True")), False, True, NodeAction.NOTHING),
+        (node(spec=TAINTED, status=with_ready("True")), True, True, NodeAction.UNTAINT),
+        (node(status=with_ready("False")), True, False, NodeAction.NOTHING),
+        (node(status=with_ready("Unknown")), False, False, NodeAction.DELETE),
         (node(), False, False, NodeAction.DELETE),
         (node(spec=TAINTED), False, True, NodeAction.DELETE),
-        (node(status=says("Unknown")), True, True, NodeAction.TAINT),
+        (node(status=with_ready("Unknown")), True, True, NodeAction.TAINT),
         (node(spec=TAINTED), True, True, NodeAction.NOTHING),
         (node(spec=TAINTED), True, False, NodeAction.NOTHING),
     ],
@@ -194,13 +194,13 @@ NETWORKS = [ip_network("10.0.0.0/16"), ip_network("fd00::/48")]
 A, B = (NodeAddress(type="InternalIP", address=f"192.0.2.{number}") for number in (1, 2))
 
 
-def ranged(name: str, *ranges: str, addresses: tuple[NodeAddress, ...] = ()) -> Node:
+def node_with_cidrs(name: str, *ranges: str, addresses: tuple[NodeAddress, ...] = ()) -> Node:
     return node(name, {"podCIDRs": ranges}, {"addresses": addresses})
 
 
 def test_plan_creates_missing_route_of_each_pod_cidr() -> None:
-    found = ranged("a", "10.0.0.0/24", "fd00::/64", addresses=(A,))
-    plan = plan_routes([found, ranged("b")], [Route("10.0.0.0/24", "a")], NETWORKS)
+    found = node_with_cidrs("a", "10.0.0.0/24", "fd00::/64", addresses=(A,))
+    plan = plan_routes([found, node_with_cidrs("b")], [Route("10.0.0.0/24", "a")], NETWORKS)
     assert plan.create == [(found, Route("fd00::/64", "a", addresses=(A,)))]
     assert (plan.delete, plan.concerned) == ([], {"a"})
 
@@ -222,14 +222,14 @@ def test_plan_creates_missing_route_of_each_pod_cidr() -> None:
     ],
 )
 def test_plan_for_each_existing_route(route: Route, deleted: bool, made: bool) -> None:
-    found = ranged("a", "10.0.0.0/24", addresses=(A,))
+    found = node_with_cidrs("a", "10.0.0.0/24", addresses=(A,))
     plan = plan_routes([found], [route], [ip_network("10.0.0.0/17"), ip_network("10.0.128.0/17")])
     assert plan.delete == ([route] if deleted else [])
     assert plan.create == ([(found, Route("10.0.0.0/24", "a", addresses=(A,)))] if made else [])
 
 
 def test_node_without_pod_cidrs_is_patched_if_a_route_exists() -> None:
-    plan = plan_routes([ranged("a"), ranged("b")], [Route("10.0.0.0/24", "b")], NETWORKS)
+    plan = plan_routes([node_with_cidrs("a"), node_with_cidrs("b")], [Route("10.0.0.0/24", "b")], NETWORKS)
     assert plan.concerned == {"b"}
     assert [one.node for one in plan.delete] == ["b"]
 

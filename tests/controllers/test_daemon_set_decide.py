@@ -73,13 +73,13 @@ def observed(owner: DaemonSet, fits: Mapping[str, Fit], pods: Sequence[str]) -> 
     return DaemonSetState(owner, fits, by_node(map(pod, pods)), "new", "", NOW)
 
 
-def never_waits(_: str) -> float:
+def no_backoff(_: str) -> float:
     return 0.0
 
 
 ONE = {"a": RUN}
 THREE = {"a": RUN, "b": RUN, "c": RUN}
-NOBODY: list[str] = []
+NO_PODS: list[str] = []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_each_eligible_node_gets_one_pod(
     fits: Mapping[str, Fit], pods: list[str], create: list[str], delete: list[str]
 ) -> None:
     for owner in (daemon_set(), daemon_set(kind="OnDelete")):
-        found = decide(observed(owner, fits, pods), never_waits)
+        found = decide(observed(owner, fits, pods), no_backoff)
         assert (list(found.create), [one.metadata.name for one in found.delete]) == (create, delete)
 
 
@@ -130,9 +130,9 @@ def test_each_eligible_node_gets_one_pod(
     ],
 )
 def test_update_without_surge_keeps_max_unavailable(pods: list[str], unavailable: Part, delete: list[str]) -> None:
-    found = decide(observed(daemon_set(0, unavailable), THREE, pods), never_waits)
+    found = decide(observed(daemon_set(0, unavailable), THREE, pods), no_backoff)
     assert (list(found.create), [one.metadata.name for one in found.delete]) == ([], delete)
-    lazy = decide(observed(daemon_set(0, unavailable, kind="OnDelete"), THREE, pods), never_waits)
+    lazy = decide(observed(daemon_set(0, unavailable, kind="OnDelete"), THREE, pods), no_backoff)
     assert (list(lazy.create), list(lazy.delete)) == ([], [])
 
 
@@ -161,7 +161,7 @@ READY = ["p a ready", "q b ready", "r c ready"]
 def test_update_with_surge_creates_up_to_max_surge(
     fits: Mapping[str, Fit], pods: list[str], surge: Part, create: list[str], delete: list[str]
 ) -> None:
-    found = decide(observed(daemon_set(surge, 0), fits, pods), never_waits)
+    found = decide(observed(daemon_set(surge, 0), fits, pods), no_backoff)
     assert (list(found.create), sorted(one.metadata.name for one in found.delete)) == (create, sorted(delete))
 
 
@@ -177,9 +177,9 @@ def test_failed_pod_in_backoff_is_not_replaced() -> None:
 def test_update_waits_for_min_ready_seconds() -> None:
     owner = daemon_set(0, 1, least=30)
     seen = observed(owner, THREE, ["p a new ready10", "q b ready40", "r c ready40"])
-    assert (decide(seen, never_waits).delete, next_look(seen)) == ((), 20.0)
+    assert (decide(seen, no_backoff).delete, next_look(seen)) == ((), 20.0)
     seen = observed(owner, THREE, ["p a new ready30", "q b ready40", "r c ready40"])
-    assert ([one.metadata.name for one in decide(seen, never_waits).delete], next_look(seen)) == (
+    assert ([one.metadata.name for one in decide(seen, no_backoff).delete], next_look(seen)) == (
         ["q"],
         None,
     )
@@ -244,7 +244,7 @@ PODS = st.lists(st.tuples(st.sampled_from("abcz"), WORDS), max_size=8)
 def test_decision_never_exceeds_update_limits(some: list[tuple[str, list[str]]], surge: int, unavailable: int) -> None:
     owner = daemon_set(surge, unavailable)
     seen = observed(owner, THREE, [f"p{number} {node} {' '.join(words)}" for number, (node, words) in enumerate(some)])
-    found = decide(seen, never_waits)
+    found = decide(seen, no_backoff)
     gone = {one.metadata.name for one in found.delete}
     served = available_nodes(seen, set())
     left = available_nodes(seen, gone)

@@ -43,7 +43,7 @@ def decide(service: Service, pods: list[Pod], *current: EndpointSlice, limit: in
     return made.decide(service, pods, ZONES.get, current, limit, lambda: {"a": 0.5, "b": 0.5})
 
 
-def there(decision: made.SliceDecision) -> list[EndpointSlice]:
+def existing_slices(decision: made.SliceDecision) -> list[EndpointSlice]:
     """The slices after a decision about none."""
     names = (f"web-{number}" for number in range(100))
     return [
@@ -167,7 +167,7 @@ def test_slice_labels_from_service(labels: dict[str, str], spec: dict[str, Any],
 
 def test_unchanged_pods_write_nothing_but_changed_labels_do() -> None:
     pods = [pod("a"), pod("bb")]
-    current = there(decide(service(), pods))
+    current = existing_slices(decide(service(), pods))
     assert decide(service(), pods[::-1], *current).writes.size == 0
     (written,) = decide(service(labels={"x": "y"}), pods, *current).writes.update
     assert (written.metadata.labels or {})["x"] == "y"
@@ -176,7 +176,7 @@ def test_unchanged_pods_write_nothing_but_changed_labels_do() -> None:
 
 def test_trigger_time_is_the_earliest_change() -> None:
     first = decide(service(), [pod("a")])
-    (current,) = there(first)
+    (current,) = existing_slices(first)
     assert (current.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z", "that of the service"
     (second,) = decide(service(), [pod("a"), pod("ccc"), pod("bb")], current).writes.update
     assert (second.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:01:02Z"
@@ -189,13 +189,13 @@ def test_trigger_time_is_the_earliest_change() -> None:
     [pytest.param(True, None, id="ready as before"), pytest.param(False, "2026-01-01T00:01:01Z", id="that turned")],
 )
 def test_trigger_time_of_stopping_pod_is_not_its_ready_time(ready: bool, expected: str | None) -> None:
-    current = there(decide(service(), [pod("a"), pod("bb")]))
+    current = existing_slices(decide(service(), [pod("a"), pod("bb")]))
     (written,) = decide(service(), [pod("a", ready=ready, deleted=True), pod("bb")], *current).writes.update
     assert (written.metadata.annotations or {}).get(TRIGGER_TIME) == expected
 
 
 def test_slices_of_old_service_or_family_are_deleted() -> None:
-    current = there(decide(service(**DUAL), [pod("a", status=BOTH)]))
+    current = existing_slices(decide(service(**DUAL), [pod("a", status=BOTH)]))
     assert {s.address_type for s in decide(service(), [pod("a")], *current).writes.delete} == {"IPv6"}
     successor = msgspec.structs.replace(service(), metadata=msgspec.structs.replace(service().metadata, uid="other"))
     decision = decide(successor, [pod("a")], *current)
@@ -242,7 +242,7 @@ def test_zone_hints_are_set_and_removed() -> None:
     decision = decide(service(AUTO), pods)
     assert decision.hints == {"IPv4": ""}
     assert sorted(zone.name for e in endpoints(decision) if e.hints for zone in e.hints.for_zones) == [*"aabb"]
-    current = there(decision)
+    current = existing_slices(decision)
     assert decide(service(AUTO), pods, *current).writes.size == 0
 
     def refuse() -> Mapping[str, float]:
@@ -256,7 +256,7 @@ def test_zone_hints_are_set_and_removed() -> None:
 
 def test_new_endpoint_rewrites_one_slice_only() -> None:
     pods = [pod("a" * length, node="n1" if length % 2 else "n2") for length in range(1, 25)]
-    current = there(decide(service(AUTO), pods, limit=10))
+    current = existing_slices(decide(service(AUTO), pods, limit=10))
     decision = decide(service(AUTO), [*pods, pod("a" * 25)], *current, limit=10)
     assert decision.writes.size == 1
     assert decision.hints == {"IPv4": ""}

@@ -96,14 +96,14 @@ class Changes(RuleBasedStateMachine):
         self.ordered.update(done((self.graph.lose if gone else self.graph.forget)(identity(uid))))
 
     @invariant()
-    def it_is_as_if_built_anew(self) -> None:
-        anew = Graph()
+    def equals_a_rebuilt_graph(self) -> None:
+        rebuilt = Graph()
         for uid, state in sorted(self.there.items(), reverse=True):
-            done(anew.observe(identity(uid), state))
-        assert shape(anew) == shape(self.graph)
+            done(rebuilt.observe(identity(uid), state))
+        assert shape(rebuilt) == shape(self.graph)
 
     @invariant()
-    def it_holds_what_was_observed_and_what_that_names(self) -> None:
+    def holds_observed_and_referenced(self) -> None:
         named = {ref.uid for uid, one in self.there.items() for ref in one.owner_references if ref.uid != uid}
         assert {node.uid for node in self.graph} == set(self.there) | named
         for node in self.graph:
@@ -113,7 +113,7 @@ class Changes(RuleBasedStateMachine):
             assert node.loose == self.loose(node)
 
     @invariant()
-    def nobody_is_missed(self) -> None:
+    def all_affected_are_enqueued(self) -> None:
         self.ordered = {one for one in self.ordered if isinstance(one, Task) and self.graph.needs(one)}
         for node in self.graph:
             orphan, look = Task(What.ORPHAN, node.uid), Task(What.LOOK, node.uid)
@@ -153,12 +153,12 @@ def test_deleted_owner_enqueues_its_dependents() -> None:
 
 
 def test_cross_namespace_owner_is_reported_in_any_order() -> None:
-    told = Misplaced(identity("d"), identity("a")._replace(namespace="y"))
+    misplaced = Misplaced(identity("d"), identity("a")._replace(namespace="y"))
     for first, second in (("a", "d"), ("d", "a")):
         graph = Graph()
         refs: dict[str, tuple[Ref, ...]] = {"a": (), "d": (("a", "K", None),)}
         done(graph.observe(identity(first), meta(first, refs[first])))
-        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [told, Task(What.LOOK, "d")]
+        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [misplaced, Task(What.LOOK, "d")]
 
 
 def test_cluster_scoped_owner_is_valid_in_all_namespaces() -> None:

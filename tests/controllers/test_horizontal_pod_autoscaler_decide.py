@@ -30,7 +30,7 @@ from controllers.horizontal_pod_autoscaler.limits import (
 )
 from controllers.horizontal_pod_autoscaler.metrics_client import query_of, text_of
 from controllers.horizontal_pod_autoscaler.replica_calculator import SelectorIndex
-from tests.controllers.autoscaled import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
+from tests.controllers.autoscaler_builders import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
 
 BOUNDS = Bounds(2, 20)
 

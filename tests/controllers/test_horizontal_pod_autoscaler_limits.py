@@ -112,10 +112,10 @@ CASES: list[tuple[str, str | None, str | None, Past, Past, int, int, tuple[int, 
 ]
 
 
-def rules(told: str | None) -> ScalingRules | None:
-    if told is None:
+def rules(text: str | None) -> ScalingRules | None:
+    if text is None:
         return None
-    window, select, *limits = told.split()
+    window, select, *limits = text.split()
     policies = []
     for limit, period in (each.split("/") for each in limits):
         kind = "Percent" if limit.endswith("%") else "Pods"

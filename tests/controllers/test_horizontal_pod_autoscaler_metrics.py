@@ -35,7 +35,7 @@ from controllers.horizontal_pod_autoscaler.replicas import (
     requests,
     utilization,
 )
-from tests.controllers.autoscaled import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
+from tests.controllers.autoscaler_builders import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 

@@ -49,7 +49,7 @@ def pod(name: str) -> Pod:
     return Pod.decode(msgspec.json.encode(tree))
 
 
-def world(words: str) -> tuple[list[Pod], dict[str, str]]:
+def parse_pods(words: str) -> tuple[list[Pod], dict[str, str]]:
     """The pods, and by the name of each what it uses."""
     named = [(f"{word[0]}-{number}", word[1:]) for number, word in enumerate(words.split())]
     return [pod(name) for name, _ in named if name[0] != "s"], {name: f"{used}m" for name, used in named if used}
@@ -61,7 +61,7 @@ def proposed(metric: dict[str, Any], items: list[dict[str, Any]], pods: list[Pod
 
 
 def by_cpu(words: str, current: int, target: int) -> Proposal | Failure:
-    pods, use = world(words)
+    pods, use = parse_pods(words)
     items = [
         {
             "metadata": {"name": name},
@@ -76,7 +76,7 @@ def by_cpu(words: str, current: int, target: int) -> Proposal | Failure:
 
 
 def by_hits(words: str, current: int, target: int) -> Proposal | Failure:
-    pods, use = world(words)
+    pods, use = parse_pods(words)
     items = [{"describedObject": {"name": name}, "value": used} for name, used in use.items()]
     source = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": f"{target}m"}}
     return proposed({"type": "Pods", "pods": source}, items, pods, current)
@@ -162,7 +162,7 @@ def test_memory_average_is_reported_with_binary_suffix(container: str) -> None:
     metric = {"type": "ContainerResource", "containerResource": source} if container else {"type": "Resource"}
     usage = [{"name": "main", "usage": {"memory": "65536Ki"}}]
     items = [{"metadata": {"name": f"r-{number}"}, "containers": usage} for number in range(2)]
-    made = proposed({"resource": source, **metric}, items, world("r r")[0], 2)
+    made = proposed({"resource": source, **metric}, items, parse_pods("r r")[0], 2)
     assert isinstance(made, Proposal), made
     status = made.status.resource or made.status.container_resource
     assert status is not None
@@ -215,7 +215,7 @@ def test_replicas_by_external_or_object_metric(
     source: dict[str, Any] = {"metric": {"name": "queue"}, "target": target}
     if kind == "Object":
         source["describedObject"] = {"kind": "Service", "name": "web"}
-    made = proposed({"type": kind, kind.lower(): source}, [{"value": value}], world(words)[0], current)
+    made = proposed({"type": kind, kind.lower(): source}, [{"value": value}], parse_pods(words)[0], current)
     assert isinstance(made, Proposal), made
     status = made.status.external or made.status.object
     assert status is not None
@@ -226,23 +226,23 @@ def test_undecodable_pod_metric_counts_as_missing() -> None:
     source = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"}}
     good = [{"describedObject": {"name": f"r-{number}"}, "value": "20"} for number in range(2)]
     broken = {"describedObject": {"name": "r-2"}, "value": ["20"]}
-    made = proposed({"type": "Pods", "pods": source}, [*good, broken], world("r r r")[0], 3)
+    made = proposed({"type": "Pods", "pods": source}, [*good, broken], parse_pods("r r r")[0], 3)
     assert isinstance(made, Proposal), made
     assert made.replicas == 4, "the third is taken for one without metrics"
-    made = proposed({"type": "Pods", "pods": source}, [broken], world("r r r")[0], 3)
+    made = proposed({"type": "Pods", "pods": source}, [broken], parse_pods("r r r")[0], 3)
     assert isinstance(made, Failure)
     assert "unreadable" in made.message
 
 
 def test_undecodable_external_series_is_a_failure() -> None:
     source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
-    made = proposed({"type": "External", "external": source}, [{"value": "8"}, {"value": []}], world("r r")[0], 2)
+    made = proposed({"type": "External", "external": source}, [{"value": "8"}, {"value": []}], parse_pods("r r")[0], 2)
     assert isinstance(made, Failure)
 
 
 def test_sum_of_external_series_is_capped_at_int32() -> None:
     source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
-    metric, pods = {"type": "External", "external": source}, world("r r")[0]
+    metric, pods = {"type": "External", "external": source}, parse_pods("r r")[0]
     made = proposed(metric, [{"value": "8"}, {"value": "22"}], pods, 2)
     assert isinstance(made, Proposal)
     assert made.replicas == 6

@@ -221,7 +221,7 @@ def test_evictions_of_zone_are_ordered_and_rate_limited() -> None:
     assert zone.next_turn() is None
 
 
-class World:
+class FakeCluster:
     """The health of nodes, and the nodes and leases it is shown."""
 
     def __init__(self, *nodes: Node) -> None:
@@ -240,22 +240,22 @@ class World:
         return self.health.look(list(self.nodes.values()), lambda key: self.leases.get(key.name), now, **how)
 
     def is_silent(self, name: str, now: float) -> bool:
-        return self.health.heard(self.nodes[name], self.leases.get(name), now)
+        return self.health.update(self.nodes[name], self.leases.get(name), now)
 
 
 def test_node_is_silent_after_its_grace_period() -> None:
-    world = World(node("new"), node("old", Ready="True"))
-    assert [n.metadata.name for n in world.look(0).new] == ["new", "old"]
-    assert world.look(50).pending == []
-    assert world.look(50.1).pending == ["old"]
-    assert world.look(60.1).pending == ["new", "old"]
-    world.renew("new", 61)
-    assert not world.is_silent("new", 61)
-    assert world.look(65).pending == ["old"]
+    fake = FakeCluster(node("new"), node("old", Ready="True"))
+    assert [n.metadata.name for n in fake.look(0).new] == ["new", "old"]
+    assert fake.look(50).pending == []
+    assert fake.look(50.1).pending == ["old"]
+    assert fake.look(60.1).pending == ["new", "old"]
+    fake.renew("new", 61)
+    assert not fake.is_silent("new", 61)
+    assert fake.look(65).pending == ["old"]
 
 
 @pytest.mark.parametrize(
-    ("said", "is_heard"),
+    ("update", "counts"),
     [
         pytest.param({"beat": NOW, "Ready": "True"}, True, id="its status again"),
         pytest.param({"Ready": "False"}, True, id="another status"),
@@ -263,129 +263,129 @@ def test_node_is_silent_after_its_grace_period() -> None:
         pytest.param({"Ready": "True", "DiskPressure": "True"}, False, id="another condition"),
     ],
 )
-def test_which_updates_count_as_heartbeats(said: dict[str, Any], is_heard: bool) -> None:
-    world = World(node(Ready="True"))
-    world.look(0)
-    world.put(node(**said))
-    world.look(40)
-    world.look(60)
-    assert world.is_silent("n", 60) is not is_heard
+def test_which_updates_count_as_heartbeats(update: dict[str, Any], counts: bool) -> None:
+    fake = FakeCluster(node(Ready="True"))
+    fake.look(0)
+    fake.put(node(**update))
+    fake.look(40)
+    fake.look(60)
+    assert fake.is_silent("n", 60) is not counts
 
 
 def test_silent_node_is_reported_once() -> None:
-    world = World(node(Ready="True"))
-    world.look(0)
-    assert world.look(51).pending == ["n"]
-    world.put(silenced(world.nodes["n"], NOW))
-    assert world.look(56).pending == []
-    assert world.is_silent("n", 56)
+    fake = FakeCluster(node(Ready="True"))
+    fake.look(0)
+    assert fake.look(51).pending == ["n"]
+    fake.put(silenced(fake.nodes["n"], NOW))
+    assert fake.look(56).pending == []
+    assert fake.is_silent("n", 56)
 
 
 def test_added_replaced_and_removed_nodes_are_reported() -> None:
-    world = World(node("a", Ready="True"), node("b", Ready="True"))
-    world.look(0)
-    world.put(msgspec.structs.replace(world.nodes["a"], metadata=ObjectMeta(name="a", uid="another")))
-    del world.nodes["b"]
-    found = world.look(5)
+    fake = FakeCluster(node("a", Ready="True"), node("b", Ready="True"))
+    fake.look(0)
+    fake.put(msgspec.structs.replace(fake.nodes["a"], metadata=ObjectMeta(name="a", uid="another")))
+    del fake.nodes["b"]
+    found = fake.look(5)
     assert ([n.metadata.uid for n in found.new], sorted(n.metadata.uid for n in found.gone)) == (
         ["another"],
         ["uid-a", "uid-b"],
     )
-    world.nodes.clear()
-    assert world.look(10).emptied == [""]
-    assert world.health.zones == {}
+    fake.nodes.clear()
+    assert fake.look(10).emptied == [""]
+    assert fake.health.zones == {}
 
 
-def three_zones() -> World:
-    return World(*(node(f"{zone}{i}", zone=zone, Ready="True") for zone in "abc" for i in range(4)))
+def three_zones() -> FakeCluster:
+    return FakeCluster(*(node(f"{zone}{i}", zone=zone, Ready="True") for zone in "abc" for i in range(4)))
 
 
 def test_full_disruption_stops_evictions_and_restarts_grace() -> None:
-    world = three_zones()
-    world.look(0)
-    names = list(world.nodes)
+    fake = three_zones()
+    fake.look(0)
+    names = list(fake.nodes)
     for name in names[:-1]:
-        world.put(desired_taints(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
-    found = world.look(5)
-    assert {z.state for z in world.health.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
+        fake.put(desired_taints(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
+    found = fake.look(5)
+    assert {z.state for z in fake.health.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
     assert set(found.zones.values()) == {ZoneState.FULL, ZoneState.PARTIAL}
-    assert dict(world.health.turns()) == {"a0": 10, "b0": 10}
-    world.put(desired_taints(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
-    world.put(node("c3", zone="c", Ready="False"))
-    assert world.health.begin("b0", 10) is not None
-    world.health.zones[":\0:b"].end("b0", 10, evicted=True)
-    assert not world.is_silent("c3", 11)
-    assert world.health.begin("a1", 20) is None, "what a node said since the last look counts"
-    assert world.look(15).pending == ["a0"]
-    assert world.health.disrupted
-    assert list(world.health.turns()) == []
-    world.put(node("c3", zone="c", Ready="True", beat=NOW))
-    world.look(100)
-    assert not world.health.disrupted
-    assert dict(world.health.turns()) == {"a1": 110, "b1": 110}
-    assert world.look(149).pending == []
+    assert dict(fake.health.turns()) == {"a0": 10, "b0": 10}
+    fake.put(desired_taints(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
+    fake.put(node("c3", zone="c", Ready="False"))
+    assert fake.health.begin("b0", 10) is not None
+    fake.health.zones[":\0:b"].end("b0", 10, evicted=True)
+    assert not fake.is_silent("c3", 11)
+    assert fake.health.begin("a1", 20) is None, "what a node said since the last look counts"
+    assert fake.look(15).pending == ["a0"]
+    assert fake.health.disrupted
+    assert list(fake.health.turns()) == []
+    fake.put(node("c3", zone="c", Ready="True", beat=NOW))
+    fake.look(100)
+    assert not fake.health.disrupted
+    assert dict(fake.health.turns()) == {"a1": 110, "b1": 110}
+    assert fake.look(149).pending == []
 
 
 def test_recovered_node_leaves_eviction_queue() -> None:
-    world = three_zones()
-    world.look(0)
-    world.put(node("a0", zone="a", Ready="False"))
-    world.look(5)
-    assert dict(world.health.turns()) == {"a0": 10}
-    world.put(node("a0", zone="a", Ready="True"))
-    assert not world.is_silent("a0", 12)
-    assert list(world.health.turns()) == []
+    fake = three_zones()
+    fake.look(0)
+    fake.put(node("a0", zone="a", Ready="False"))
+    fake.look(5)
+    assert dict(fake.health.turns()) == {"a0": 10}
+    fake.put(node("a0", zone="a", Ready="True"))
+    assert not fake.is_silent("a0", 12)
+    assert list(fake.health.turns()) == []
 
 
 def test_moved_node_queues_in_its_new_zone() -> None:
-    world = three_zones()
-    world.look(0)
-    world.put(node("a0", zone="a", Ready="False"))
-    world.look(5)
-    world.put(node("a0", zone="b", Ready="False"))
-    world.look(6)
-    assert {name: zone.size for name, zone in world.health.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
-    assert world.health.zones[":\0:a"].next_turn() is None
-    assert world.health.zones[":\0:b"].next_turn() == ("a0", 10)
+    fake = three_zones()
+    fake.look(0)
+    fake.put(node("a0", zone="a", Ready="False"))
+    fake.look(5)
+    fake.put(node("a0", zone="b", Ready="False"))
+    fake.look(6)
+    assert {name: zone.size for name, zone in fake.health.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
+    assert fake.health.zones[":\0:a"].next_turn() is None
+    assert fake.health.zones[":\0:b"].next_turn() == ("a0", 10)
 
 
 def test_nodes_excluded_from_disruption_do_not_count() -> None:
     left_out = {"node.kubernetes.io/exclude-disruption": ""}
     outsider = node("x", Ready="False")
     outsider = msgspec.structs.replace(outsider, metadata=ObjectMeta(name="x", labels=left_out))
-    world = World(outsider, node("n", Ready="True"))
-    world.look(0)
-    (zone,) = world.health.zones.values()
+    fake = FakeCluster(outsider, node("n", Ready="True"))
+    fake.look(0)
+    (zone,) = fake.health.zones.values()
     assert (zone.members, zone.size, zone.unhealthy, zone.state) == (2, 1, 0, ZoneState.NORMAL)
 
 
 def test_no_node_is_silent_while_judgement_is_suspended() -> None:
-    world = World(node(Ready="True"))
-    world.look(0)
-    assert world.look(100, judge=False).pending == []
-    world.health.hear_all(100)
-    assert world.look(150).pending == []
-    assert world.look(151).pending == ["n"]
+    fake = FakeCluster(node(Ready="True"))
+    fake.look(0)
+    assert fake.look(100, judge=False).pending == []
+    fake.health.restart_grace_periods(100)
+    assert fake.look(150).pending == []
+    assert fake.look(151).pending == ["n"]
 
 
 @pytest.mark.parametrize(
-    ("heard", "verdicts"),
+    ("samples", "verdicts"),
     [
         pytest.param([(1, 1), (1, 2)], "REAL REAL", id="reconnected in time"),
         pytest.param([(1, 1), (30, 1), (1, 1)], "REAL UNKNOWN REAL", id="it was they who were silent"),
-        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN ANEW REAL", id="deaf"),
+        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN RESTART REAL", id="deaf"),
     ],
 )
-def test_silence_verdict_by_age_and_connection(heard: list[tuple[float, int]], verdicts: str) -> None:
+def test_silence_verdict_by_age_and_connection(samples: list[tuple[float, int]], verdicts: str) -> None:
     monitor = HeartbeatMonitor(25)
-    assert [monitor.judge(age, connection) for age, connection in heard] == [Silence[v] for v in verdicts.split()]
+    assert [monitor.judge(age, connection) for age, connection in samples] == [Silence[v] for v in verdicts.split()]
 
 
 def test_delayed_check_restarts_grace_periods() -> None:
     monitor = HeartbeatMonitor(25)
-    heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
-    verdicts = [monitor.judge(age, connection, late).name for age, connection, late in heard]
-    assert verdicts == ["REAL", "REAL", "ANEW", "REAL", "ANEW", "REAL"]
+    samples = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
+    verdicts = [monitor.judge(age, connection, late).name for age, connection, late in samples]
+    assert verdicts == ["REAL", "REAL", "RESTART", "REAL", "RESTART", "REAL"]
 
 
 def events(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, float]]]:
@@ -401,44 +401,44 @@ EVENTS = events("True", "False", "Unknown", "", "move", "renew", "drop", "evict"
 def test_zone_counts_match_nodes_and_evictions_are_spaced(
     events: list[tuple[str, int, float]],
 ) -> None:
-    world, now = World(), 0.0
+    fake, now = FakeCluster(), 0.0
     last: dict[str, float] = {}
     for what, number, seconds in events:
         now += seconds
         name, zone = f"n{number}", "ab"[number % 2]
         match what:
             case "drop":
-                world.nodes.pop(name, None)
+                fake.nodes.pop(name, None)
             case "renew":
-                world.renew(name, now)
+                fake.renew(name, now)
             case "move":
-                world.put(node(name, zone="b", Ready="False"))
+                fake.put(node(name, zone="b", Ready="False"))
             case "evict":
-                for turn, _ in list(world.health.turns()):
-                    found = world.health.begin(turn, now)
+                for turn, _ in list(fake.health.turns()):
+                    found = fake.health.begin(turn, now)
                     if found is not None:
-                        where = next(z for z, known in world.health.zones.items() if known is found)
+                        where = next(z for z, known in fake.health.zones.items() if known is found)
                         assert now - last.get(where, -10) >= 10 - 1e-6
                         last[where] = now
                         found.end(turn, now, evicted=True)
             case "look":
                 pass
             case _:
-                world.put(node(name, zone=zone, beat=str(now), **dict[str, Any](Ready=what) if what else {}))
-        world.look(now)
-        census = {zone_of(n) for n in world.nodes.values()}
-        assert set(world.health.zones) == census
-        for where, known in world.health.zones.items():
-            inside = [n for n in world.nodes.values() if zone_of(n) == where]
+                fake.put(node(name, zone=zone, beat=str(now), **dict[str, Any](Ready=what) if what else {}))
+        fake.look(now)
+        census = {zone_of(n) for n in fake.nodes.values()}
+        assert set(fake.health.zones) == census
+        for where, known in fake.health.zones.items():
+            inside = [n for n in fake.nodes.values() if zone_of(n) == where]
             sick = [n for n in inside if "True" not in {c.status for c in n.status.conditions}]
-            silent = [n for n in inside if n not in sick and world.is_silent(n.metadata.name, now)]
+            silent = [n for n in inside if n not in sick and fake.is_silent(n.metadata.name, now)]
             assert (known.size, known.unhealthy) == (len(inside), len(sick) + len(silent))
 
 
 @settings(max_examples=150, deadline=None)
 @given(events("True", "False", "", "move", "renew", "drop", "look", "leave out"))
 def test_skipped_checks_would_have_found_nothing(events: list[tuple[str, int, float]]) -> None:
-    always, seldom, now = World(), World(), 0.0
+    always, seldom, now = FakeCluster(), FakeCluster(), 0.0
     changed, until, next_look = True, 0.0, 0.0
     for what, number, seconds in events:
         now += seconds
@@ -454,23 +454,23 @@ def test_skipped_checks_would_have_found_nothing(events: list[tuple[str, int, fl
             assert list(seldom.health.turns()) == list(always.health.turns())
             next_look += 5
         changed = changed or what != "look"
-        for world in (always, seldom):
+        for fake in (always, seldom):
             match what:
                 case "drop":
-                    world.nodes.pop(f"n{number}", None)
+                    fake.nodes.pop(f"n{number}", None)
                 case "renew":
-                    world.renew(f"n{number}", now)
+                    fake.renew(f"n{number}", now)
                 case "move":
-                    world.put(node(f"n{number}", zone="b", Ready="False"))
+                    fake.put(node(f"n{number}", zone="b", Ready="False"))
                 case "leave out":
                     labels = {"node.kubernetes.io/exclude-disruption": ""}
                     metadata = ObjectMeta(name=f"n{number}", labels=labels)
-                    world.put(msgspec.structs.replace(node(f"n{number}", Ready="True"), metadata=metadata))
+                    fake.put(msgspec.structs.replace(node(f"n{number}", Ready="True"), metadata=metadata))
                 case "look":
                     pass
                 case _:
                     ready = dict[str, Any](Ready=what) if what else {}
-                    world.put(node(f"n{number}", zone="ab"[number % 2], beat=str(now), **ready))
+                    fake.put(node(f"n{number}", zone="ab"[number % 2], beat=str(now), **ready))
 
 
 def test_patience_of_monitor_ends_once() -> None:
@@ -482,7 +482,7 @@ def test_patience_of_monitor_ends_once() -> None:
 
 
 def test_leases_are_read_from_kube_node_lease() -> None:
-    world, asked = World(node()), list[Key]()
-    world.health.look(list(world.nodes.values()), lambda key: asked.append(key), 0)
+    fake, asked = FakeCluster(node()), list[Key]()
+    fake.health.look(list(fake.nodes.values()), lambda key: asked.append(key), 0)
     assert asked == [Key("kube-node-lease", "n")]
     assert LEASES.namespaced

@@ -76,7 +76,7 @@ def of(uid: str = "u", **given: Any) -> PersistentVolumeClaim:
     ],
 )
 def test_step_for_claim_with_volume(asked: PersistentVolumeClaim, there: PersistentVolume | None, step: str) -> None:
-    assert told(decide_claim(asked, Surroundings(named=there))) == step
+    assert step_text(decide_claim(asked, Surroundings(named=there))) == step
 
 
 @pytest.mark.parametrize(
@@ -120,17 +120,17 @@ def test_step_for_claim_with_volume(asked: PersistentVolumeClaim, there: Persist
     ],
 )
 def test_step_for_claim_without_volume(asked: PersistentVolumeClaim, there: Surroundings, step: str) -> None:
-    assert told(decide_claim(asked, there)) == step
+    assert step_text(decide_claim(asked, there)) == step
 
 
-def told(step: Any) -> str:
+def step_text(step: Any) -> str:
     match step:
         case Bind(found):
             return f"Bind {found.metadata.name}"
         case Wait(None):
             return "Wait"
-        case Wait(said) | Lose(said) | Refuse(said):
-            return f"{type(step).__name__} {said.reason}"
+        case Wait(notice) | Lose(notice) | Refuse(notice):
+            return f"{type(step).__name__} {notice.reason}"
         case AssignClass(name):
             return f"AssignClass {name}"
         case Provision(_, plugin):

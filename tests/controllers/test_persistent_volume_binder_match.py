@@ -115,7 +115,7 @@ classes = st.sampled_from(["", "x"])
 
 
 @st.composite
-def worlds(draw: Any) -> tuple[list[PersistentVolume], list[PersistentVolumeClaim]]:
+def volumes_with_claims(draw: Any) -> tuple[list[PersistentVolume], list[PersistentVolumeClaim]]:
     volumes = [
         available(f"v{number}", draw(sizes), accessModes=draw(modes), storageClassName=draw(classes))
         for number in range(draw(st.integers(0, 6)))
@@ -137,11 +137,11 @@ def fits(one: PersistentVolume, asked: PersistentVolumeClaim) -> bool:
     return one.spec.claim_ref is None and not mismatch(one, asked)
 
 
-@given(worlds())
+@given(volumes_with_claims())
 def test_volumes_are_matched_smallest_first_and_once(
-    world: tuple[list[PersistentVolume], list[PersistentVolumeClaim]],
+    volumes_and_claims: tuple[list[PersistentVolume], list[PersistentVolumeClaim]],
 ) -> None:
-    volumes, claims = world
+    volumes, claims = volumes_and_claims
     index = index_of(volumes)
     given_to: dict[str, str] = {}
     for asked in claims:

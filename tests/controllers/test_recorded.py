@@ -122,8 +122,8 @@ def test_single_answers_are_decoded() -> None:
 
 
 def test_recorded_errors_map_to_error_classes() -> None:
-    told = [one for one in recorded() if one["status"] >= 400]
-    found = [errors.from_response(one["status"], bytes_of(one["body"])) for one in told]
+    refused = [one for one in recorded() if one["status"] >= 400]
+    found = [errors.from_response(one["status"], bytes_of(one["body"])) for one in refused]
     assert {type(one) for one in found} >= {
         errors.NotFound, errors.AlreadyExists, errors.Invalid, errors.Conflict, errors.Forbidden, errors.BadRequest,
     }  # fmt: skip

@@ -14,7 +14,7 @@ from controllers.replica_set.replicas import decide, next_look, status_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 FAILURE = Forbidden("the quota is used up")
-TOLD = Condition(type="ReplicaFailure", status="True", reason="FailedCreate", message="before")
+KNOWN_FAILURE = Condition(type="ReplicaFailure", status="True", reason="FailedCreate", message="before")
 OTHER = Condition(type="Other", status="True")
 
 
@@ -85,8 +85,8 @@ def test_status_counts_pods() -> None:
     [
         pytest.param((OTHER,), 1, True, [("Other", ""), ("ReplicaFailure", "FailedCreate")], id="too few"),
         pytest.param((), 5, True, [("ReplicaFailure", "FailedDelete")], id="too many"),
-        pytest.param((TOLD,), 5, True, [("ReplicaFailure", "FailedCreate")], id="told already"),
-        pytest.param((TOLD, OTHER), 3, False, [("Other", "")], id="over"),
+        pytest.param((KNOWN_FAILURE,), 5, True, [("ReplicaFailure", "FailedCreate")], id="told already"),
+        pytest.param((KNOWN_FAILURE, OTHER), 3, False, [("Other", "")], id="over"),
     ],
 )
 def test_replica_failure_condition_is_set_and_cleared(
@@ -98,8 +98,12 @@ def test_replica_failure_condition_is_set_and_cleared(
 
 
 def test_replica_failure_has_message_and_time() -> None:
-    (told,) = status_of(owner(3), [], 0, FAILURE, NOW).conditions
-    assert (told.status, told.message, told.last_transition_time) == ("True", FAILURE.message, "2026-01-01T12:00:00Z")
+    (condition,) = status_of(owner(3), [], 0, FAILURE, NOW).conditions
+    assert (condition.status, condition.message, condition.last_transition_time) == (
+        "True",
+        FAILURE.message,
+        "2026-01-01T12:00:00Z",
+    )
 
 
 @pytest.mark.parametrize(

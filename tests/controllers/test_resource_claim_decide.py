@@ -22,8 +22,12 @@ MADE = PodResourceClaim(name="made", resource_claim_template_name="t")
 GIVEN = PodResourceClaim(name="given", resource_claim_name="c")
 
 
-def pod(*entries: PodResourceClaim, node: str = "", phase: str = "", deleted: bool = False, **said: str | None) -> Pod:
-    statuses = tuple(PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in said.items())
+def pod(
+    *entries: PodResourceClaim, node: str = "", phase: str = "", deleted: bool = False, **claim_names: str | None
+) -> Pod:
+    statuses = tuple(
+        PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in claim_names.items()
+    )
     return Pod(
         metadata=ObjectMeta(name="p", namespace="n", uid="u", deletion_timestamp="now" if deleted else None),
         spec=PodSpec(node_name=node, resource_claims=entries),

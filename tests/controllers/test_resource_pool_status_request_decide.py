@@ -80,10 +80,10 @@ def test_validation_error_is_truncated() -> None:
 
 
 def request(*kinds: str) -> ResourcePoolStatusRequest:
-    told = tuple(Condition(type=one, status="True", last_transition_time="1970-01-01T01:00:00Z") for one in kinds)
+    conditions = tuple(Condition(type=one, status="True", last_transition_time="1970-01-01T01:00:00Z") for one in kinds)
     return ResourcePoolStatusRequest(
         metadata=ObjectMeta(creation_timestamp="1970-01-01T00:00:00Z"),
-        status=ResourcePoolStatusRequestStatus(conditions=told) if kinds else None,
+        status=ResourcePoolStatusRequestStatus(conditions=conditions) if kinds else None,
     )
 
 

@@ -14,8 +14,8 @@ from controllers.scheduler.decide import Decider, Unfinished
 from controllers.scheduler.scheduler import Assigned, Scheduler, SchedulingResult, Unplaced
 from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import BY_VOLUMES
-from tests.controllers import device_world
-from tests.controllers.scheduling import cluster, node, pod
+from tests.controllers import device_builders
+from tests.controllers.scheduling_builders import cluster, node, pod
 from tests.controllers.test_scheduler_volumes import claim, storage, using, volume
 
 NODES = 120
@@ -58,9 +58,13 @@ def disks(*names: str) -> Storage:
 
 
 def gpus(*claims: str, at: str = "n100") -> Any:
-    wanted = [device_world.claim(one, device_world.request("r", "device.attributes['d.org'].big")) for one in claims]
-    slices = (device_world.published(f"n{n}", device_world.device("g", big=f"n{n}" == at)) for n in range(NODES))
-    return device_world.world(list(slices), wanted)
+    wanted = [
+        device_builders.claim(one, device_builders.request("r", "device.attributes['d.org'].big")) for one in claims
+    ]
+    slices = (
+        device_builders.device_slice(f"n{n}", device_builders.device("g", big=f"n{n}" == at)) for n in range(NODES)
+    )
+    return device_builders.devices_of(list(slices), wanted)
 
 
 def full(priority: int = 0) -> Mapping[str, list[Pod]]:
@@ -68,24 +72,24 @@ def full(priority: int = 0) -> Mapping[str, list[Pod]]:
 
 
 @pytest.mark.parametrize(
-    ("world", "asked", "to"),
+    ("options", "asked", "to"),
     [
         (lambda: {"storage": disks("n100", "elsewhere")}, using("c"), "n100"),
         (lambda: {"storage": storage([claim("c", "v")], [volume("v", **host("n100"))])}, using("c"), "n100"),
-        (lambda: {"devices": gpus("c")}, device_world.user("c"), "n100"),
+        (lambda: {"devices": gpus("c")}, device_builders.pod_with_claims("c"), "n100"),
     ],
     ids=["a claim that waits", "a claim that is bound", "devices"],
 )
 def test_sliced_attempt_equals_uninterrupted_one(
-    monkeypatch: pytest.MonkeyPatch, world: Callable[[], Any], asked: Pod, to: str
+    monkeypatch: pytest.MonkeyPatch, options: Callable[[], Any], asked: Pod, to: str
 ) -> None:
-    scheduler = of(**world())
+    scheduler = of(**options())
     scheduler.pod_changed(None, asked, 0.0)
     step, slices = ended(scheduler)
     assert isinstance(step, Assigned)
     assert (step.node, slices > NODES // SLICE) == (to, True)
     monkeypatch.setattr(scheduler_module, "_LOOKS", 100_000)
-    at_once = of(**world())
+    at_once = of(**options())
     at_once.pod_changed(None, asked, 0.0)
     one, _ = ended(at_once)
     assert isinstance(one, Assigned)
@@ -103,10 +107,10 @@ def test_many_volumes_are_checked_in_slices() -> None:
 
 
 def test_device_search_on_one_node_is_sliced() -> None:
-    many = device_world.published("n0", *(device_world.device(f"d{n}", numa=n) for n in range(60)))
-    pairs = device_world.claim("c", device_world.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
-    scheduler = of(0, devices=device_world.world([many], [pairs]))
-    scheduler.pod_changed(None, device_world.user("c"), 0.0)
+    many = device_builders.device_slice("n0", *(device_builders.device(f"d{n}", numa=n) for n in range(60)))
+    pairs = device_builders.claim("c", device_builders.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
+    scheduler = of(0, devices=device_builders.devices_of([many], [pairs]))
+    scheduler.pod_changed(None, device_builders.pod_with_claims("c"), 0.0)
     step, slices = ended(scheduler)
     assert isinstance(step, Unplaced)
     assert slices > 5
@@ -156,10 +160,10 @@ def test_event_during_failed_attempt_requeues_pod(by: frozenset[str]) -> None:
 def test_devices_taken_between_slices_are_not_reused() -> None:
     scheduler, alone = of(devices=gpus("c", "other")), of(devices=gpus("c", "other"))
     for one in (scheduler, alone):
-        one.pod_changed(None, device_world.user("c"), 0.0)
+        one.pod_changed(None, device_builders.pod_with_claims("c"), 0.0)
     found, last = ended(alone)
     assert isinstance(found, Assigned)
-    other = device_world.given("other", "g", pool="n100")
+    other = device_builders.allocated_claim("other", "g", pool="n100")
 
     def give(number: int) -> None:
         if number == last - 1:

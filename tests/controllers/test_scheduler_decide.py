@@ -15,7 +15,7 @@ from controllers.scheduler.decide import Choice, Decider, NoFit, Unfinished
 from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
 from controllers.scheduler.time_slice import TimeSlice
-from tests.controllers.scheduling import allowed, chosen, cluster, node, place, pod, wanted
+from tests.controllers.scheduling_builders import allowed_nodes, choose_node, cluster, node, place, pod, wanted
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB = {"matchLabels": {"app": "web"}}
@@ -145,7 +145,7 @@ ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
 
 @pytest.mark.parametrize(("there", "asked", "fits"), [row[1:] for row in ALONE], ids=[row[0] for row in ALONE])
 def test_which_pods_fit_a_node(there: Node, asked: Pod, fits: bool) -> None:
-    assert allowed(cluster([there]), asked) == ({"a"} if fits else set())
+    assert allowed_nodes(cluster([there]), asked) == ({"a"} if fits else set())
 
 
 PORTS: Sequence[tuple[str, Sequence[Any], Sequence[Any], bool]] = (
@@ -161,7 +161,7 @@ PORTS: Sequence[tuple[str, Sequence[Any], Sequence[Any], bool]] = (
 @pytest.mark.parametrize(("taken", "asked", "fits"), [row[1:] for row in PORTS], ids=[row[0] for row in PORTS])
 def test_host_ports_conflict_on_one_node(taken: Any, asked: Any, fits: bool) -> None:
     state = cluster([node("a")], {"a": [pod("there", containers=taken)]})
-    assert allowed(state, pod(containers=asked)) == ({"a"} if fits else set())
+    assert allowed_nodes(state, pod(containers=asked)) == ({"a"} if fits else set())
 
 
 THREE = in_zones("x", "x", "y", "z")
@@ -234,14 +234,14 @@ SPREAD: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
 
 @pytest.mark.parametrize(("asked", "there", "nodes"), [row[1:] for row in SPREAD], ids=[row[0] for row in SPREAD])
 def test_topology_spread_limits_nodes(asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]) -> None:
-    assert allowed(cluster(THREE, there), asked) == nodes
+    assert allowed_nodes(cluster(THREE, there), asked) == nodes
 
 
 def test_tainted_nodes_are_no_domains_with_honor_policy() -> None:
     nodes = [node("a", {ZONE: "x"}), node("b", {ZONE: "y"}, taints=[taint()])]
     state = cluster(nodes, {"a": [web("1")]})
-    assert allowed(state, web("p", topologySpreadConstraints=spread())) == set()
-    assert allowed(state, web("p", topologySpreadConstraints=spread(nodeTaintsPolicy="Honor"))) == {"a"}
+    assert allowed_nodes(state, web("p", topologySpreadConstraints=spread())) == set()
+    assert allowed_nodes(state, web("p", topologySpreadConstraints=spread(nodeTaintsPolicy="Honor"))) == {"a"}
 
 
 TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
@@ -292,7 +292,7 @@ def test_pod_affinity_and_anti_affinity_limit_nodes(
 ) -> None:
     state = cluster(THREE, there)
     state.set_namespace("red", {"team": "red"})
-    assert allowed(state, asked) == nodes
+    assert allowed_nodes(state, asked) == nodes
 
 
 BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
@@ -340,7 +340,7 @@ BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
 
 @pytest.mark.parametrize(("state", "asked", "best"), [row[1:] for row in BEST], ids=[row[0] for row in BEST])
 def test_best_scoring_node_is_chosen(state: ClusterState, asked: Pod, best: str) -> None:
-    assert chosen(state, asked) == best
+    assert choose_node(state, asked) == best
 
 
 @pytest.mark.parametrize(("kind", "best"), [("podAffinity", "x"), ("podAntiAffinity", "y")])
@@ -349,8 +349,8 @@ def test_preferred_pod_affinity_is_scored_in_both_directions(kind: str, best: st
     preferred = [{"weight": 100, "podAffinityTerm": term}]
     asked = pod(affinity={kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
     zones = {"n0": "x", "n1": "x", "n2": "y", "n3": "z"}
-    assert zones[chosen(cluster(THREE, {"n0": [web("1")]}), asked)] == best
-    assert zones[chosen(cluster(THREE, {"n0": [pod("1", affinity=asked_of(asked))]}), web("p"))] == best
+    assert zones[choose_node(cluster(THREE, {"n0": [web("1")]}), asked)] == best
+    assert zones[choose_node(cluster(THREE, {"n0": [pod("1", affinity=asked_of(asked))]}), web("p"))] == best
 
 
 def asked_of(one: Pod) -> Any:
@@ -367,7 +367,7 @@ def test_no_fit_message_counts_reasons() -> None:
         "1 node(s) were unschedulable."
     )
     assert found.by == {"NodeUnschedulable", "NodeResourcesFit", "TaintToleration"}
-    assert chosen(ClusterState(), pod()) == "no nodes available to schedule pods"
+    assert choose_node(ClusterState(), pod()) == "no nodes available to schedule pods"
 
 
 def test_cached_results_of_node_expire_with_its_change() -> None:
@@ -399,12 +399,12 @@ def test_topology_spread_follows_placed_pods() -> None:
 def test_nominated_pod_reserves_room_from_lower_priorities() -> None:
     state = cluster([node("a")])
     state.nominate("waits", requirements_of(pod("waits", {"cpu": "3"}, priority=10)), "a")
-    assert chosen(state, pod("p", {"cpu": "2"}, priority=10)) == "0/1 nodes are available: 1 Insufficient cpu."
-    assert chosen(state, pod("p", {"cpu": "2"}, priority=11)) == "a"
-    assert chosen(state, pod("p", {"cpu": "1"}, priority=1)) == "a"
-    assert chosen(state, pod("waits", {"cpu": "3"}, priority=10), nominated="a") == "a"
+    assert choose_node(state, pod("p", {"cpu": "2"}, priority=10)) == "0/1 nodes are available: 1 Insufficient cpu."
+    assert choose_node(state, pod("p", {"cpu": "2"}, priority=11)) == "a"
+    assert choose_node(state, pod("p", {"cpu": "1"}, priority=1)) == "a"
+    assert choose_node(state, pod("waits", {"cpu": "3"}, priority=10), nominated="a") == "a"
     state.forget_nomination("waits")
-    assert chosen(state, pod("p", {"cpu": "2"}, priority=10)) == "a"
+    assert choose_node(state, pod("p", {"cpu": "2"}, priority=10)) == "a"
 
 
 @pytest.mark.parametrize(("nodes", "found"), [(3, 3), (99, 99), (100, 100), (1000, 420), (5000, 500), (20000, 1000)])
@@ -493,4 +493,4 @@ def test_namespace_selector_without_match_adds_none() -> None:
     place(state, "n0", pod("1", labels={"app": "web"}))
     place(state, "n1", pod("2", labels={"app": "web"}, meta={"namespace": "team"}))
     unnamed = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
-    assert allowed(state, pod(affinity=near("podAffinity", namespaceSelector=unnamed))) == {"n0"}
+    assert allowed_nodes(state, pod(affinity=near("podAffinity", namespaceSelector=unnamed))) == {"n0"}

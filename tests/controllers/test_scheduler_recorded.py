@@ -19,7 +19,7 @@ from controller_manager.common.api.core import Pod, PodStatus
 from controller_manager.common.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit
-from tests.controllers.scheduling import cluster, node, place, pod, room_for, wanted
+from tests.controllers.scheduling_builders import cluster, node, place, pod, preempt, wanted
 
 Row = Mapping[str, Any]
 NAMESPACES = {
@@ -102,7 +102,7 @@ def test_preemption_equals_recorded_kube_scheduler(row: Row) -> None:
         return
     assert isinstance(found, NoFit)
     assert found.message.rstrip(".") == row["message"]
-    plan = room_for(decider, want, found, *(budget(*one) for one in enumerate(row["budgets"])))
+    plan = preempt(decider, want, found, *(budget(*one) for one in enumerate(row["budgets"])))
     if isinstance(plan, str):
         assert not row["victims"]
         assert plan == row["preemption"]

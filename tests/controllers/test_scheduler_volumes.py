@@ -23,7 +23,7 @@ from controllers.scheduler.node_info import PlacedPod
 from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import PodVolumes, claims_of, disks_of
-from tests.controllers.scheduling import cluster, node, pod
+from tests.controllers.scheduling_builders import cluster, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
 Tree = Mapping[str, Any]
@@ -194,9 +194,9 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
 )
 
 
-@pytest.mark.parametrize(("there", "one", "nodes", "said"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_allowed_nodes_by_volumes(there: Storage, one: Pod, nodes: set[str], said: str) -> None:
-    assert found_for(there, one) == (nodes, said)
+@pytest.mark.parametrize(("there", "one", "nodes", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_allowed_nodes_by_volumes(there: Storage, one: Pod, nodes: set[str], message: str) -> None:
+    assert found_for(there, one) == (nodes, message)
 
 
 def test_volume_plan_for_node() -> None:

@@ -76,7 +76,7 @@ def test_conflict_is_reported_once_and_ends_with_either_pod() -> None:
 
 
 def test_pods_of_other_namespaces_are_not_named() -> None:
-    told = Conflict("SELinuxLabel", A, ":::s0", FOREIGN, ":::s1").message
-    assert "other" not in told.replace("another", "")
-    assert ":::s1" not in told
+    message = Conflict("SELinuxLabel", A, ":::s0", FOREIGN, ":::s1").message
+    assert "other" not in message.replace("another", "")
+    assert ":::s1" not in message
     assert "b" in Conflict("SELinuxLabel", A, ":::s0", B, ":::s1").message

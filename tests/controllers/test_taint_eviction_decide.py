@@ -70,7 +70,7 @@ def test_eviction_time_by_taints_and_tolerations(
 
 
 def since_when(found: tuple[Mapping[str, Endured], float] | None) -> tuple[dict[str, float], float] | None:
-    return None if found is None else ({trouble: one.since for trouble, one in found[0].items()}, found[1])
+    return None if found is None else ({key: one.since for key, one in found[0].items()}, found[1])
 
 
 EARLY, LATER = "2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z"

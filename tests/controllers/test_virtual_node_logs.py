@@ -41,7 +41,7 @@ def pod(state: dict[str, Any], last: dict[str, Any] | None = None) -> VirtualPod
     return POD.decode(msgspec.json.encode(tree))
 
 
-def told(tree: VirtualPod, **query: str) -> list[str]:
+def log_lines(tree: VirtualPod, **query: str) -> list[str]:
     options = log_options(tuple(query.items()), NOW)
     return [line.text for line in log_of(run_of(tree, "main", previous=options.previous), options, NOW)]
 
@@ -69,7 +69,7 @@ ROWS: dict[str, tuple[VirtualPod, dict[str, str], list[str]]] = {
 
 @pytest.mark.parametrize(("tree", "query", "expected"), ROWS.values(), ids=ROWS.keys())
 def test_container_logs(tree: VirtualPod, query: dict[str, str], expected: list[str]) -> None:
-    assert told(tree, **query) == expected
+    assert log_lines(tree, **query) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_container_logs(tree: VirtualPod, query: dict[str, str], expected: list[
 )
 def test_missing_logs_raise_bad_request(tree: VirtualPod, query: dict[str, str], problem: str) -> None:
     with pytest.raises(BadRequest, match=problem):
-        told(tree, **query)
+        log_lines(tree, **query)
 
 
 def test_log_lines_have_timestamps_on_request() -> None:
@@ -119,8 +119,8 @@ async def test_one_port_serves_all_virtual_kubelets() -> None:
 
     async with Cluster() as cluster:
         first = await cluster.manage(*flags, f"--virtual-node-port={port}")
-        said = await reached_at(port)
-        assert ("InternalDNS", "localhost") in [(one.type, one.address) for one in said.addresses]
+        status = await reached_at(port)
+        assert ("InternalDNS", "localhost") in [(one.type, one.address) for one in status.addresses]
         assert await ask(port, "/healthz") == (200, "ok")
         assert (await ask(port, "/containerLogs/default/p/main"))[0] == 400
         status, text = await ask(port, "/exec/default/p/main?command=ls", "POST")

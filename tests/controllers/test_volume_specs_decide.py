@@ -106,7 +106,7 @@ def test_unique_name_matches_installed_flex_driver(name: str, driver: str | None
 
 
 @pytest.mark.parametrize(
-    ("source", "read_only", "told"),
+    ("source", "read_only", "options"),
     [
         ({}, False, {"kubernetes.io/readwrite": "rw", "kubernetes.io/fsType": ""}),
         ({"fsType": "xfs"}, True, {"kubernetes.io/readwrite": "ro", "kubernetes.io/fsType": "xfs"}),
@@ -118,11 +118,11 @@ def test_unique_name_matches_installed_flex_driver(name: str, driver: str | None
         ),
     ],
 )
-def test_flex_options_of_persistent_volume(source: Tree, read_only: bool, told: Tree) -> None:
+def test_flex_options_of_persistent_volume(source: Tree, read_only: bool, options: Tree) -> None:
     found = spec_of_volume(persistent({"flexVolume": {"driver": "a/b", **source}}), read_only=read_only)
     assert found is not None
     assert found.is_flex
-    assert msgspec.json.decode(found.options) == {"kubernetes.io/pvOrVolumeName": "v", **told}
+    assert msgspec.json.decode(found.options) == {"kubernetes.io/pvOrVolumeName": "v", **options}
 
 
 @pytest.mark.parametrize(("read_only", "mode"), [(True, "ro"), (False, "rw")])

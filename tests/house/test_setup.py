@@ -54,8 +54,8 @@ def test_lock_files_have_exact_versions_and_hashes(root: Path, name: str) -> Non
 def test_every_documented_make_target_exists(root: Path) -> None:
     """`make` and a word, in quotes of code, wherever the project says what to run."""
     targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
-    told = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
-    spoken = {word for file in told for word in re.findall(r"`make ([a-z-]+)", file.read_text())}
+    documents = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
+    spoken = {word for file in documents for word in re.findall(r"`make ([a-z-]+)", file.read_text())}
     assert {"lock", "lowest"} <= spoken <= targets
 
 
@@ -96,8 +96,8 @@ def test_only_our_three_packages_are_installed(root: Path) -> None:
 
 
 def test_message_names_missing_programs_and_skipped_tests() -> None:
-    told = programs.sentence(["prometheus", "chromium"])
-    assert told == (
+    message = programs.sentence(["prometheus", "chromium"])
+    assert message == (
         "MISSING: prometheus, chromium; left out are the tests that scrape the manager; that read its pages in a "
         "browser."
     )

@@ -62,9 +62,9 @@ def test_flag_has_documented_type_and_default(name):
 def test_malformed_value_is_refused_with_flag_name(name):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse([f"--{name}=?!"])
-    (told,) = caught.value.problems
-    assert told.startswith((f"--{name}: ", f"--{name} "))
-    assert "\n" not in told
+    (message,) = caught.value.problems
+    assert message.startswith((f"--{name}: ", f"--{name} "))
+    assert "\n" not in message
 
 
 # One prints help, and each mention of the other is a pair of files.

@@ -17,7 +17,7 @@ def parse(*argv: str) -> ManagerFeatureOptions:
 
 @pytest.mark.flag("feature-gates")
 @pytest.mark.parametrize(
-    ("said", "enabled"),
+    ("flags", "enabled"),
     [
         ((), False),
         (("--feature-gates=LoggingAlphaOptions=true",), True),
@@ -28,8 +28,8 @@ def parse(*argv: str) -> ManagerFeatureOptions:
         (("--feature-gates=",), False),
     ],
 )
-def test_gate_is_set_by_name_or_stage(said, enabled):
-    assert parse(*said).enabled(common.LOGGING_ALPHA) is enabled
+def test_gate_is_set_by_name_or_stage(flags, enabled):
+    assert parse(*flags).enabled(common.LOGGING_ALPHA) is enabled
 
 
 @pytest.mark.flag("emulated-version")
@@ -74,8 +74,8 @@ def test_emulated_version_sets_defaults():
 def test_invalid_feature_flags_are_refused(argv, problem):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(argv)
-    (told,) = caught.value.problems
-    assert told.startswith(problem)
+    (message,) = caught.value.problems
+    assert message.startswith(problem)
 
 
 def test_undeclared_gate_raises_key_error():
@@ -106,9 +106,9 @@ def test_locked_gate_accepts_its_locked_value():
 @pytest.mark.parametrize("minor", [33, 34, 35, 36])
 def test_every_gate_accepts_its_default(minor):
     gates = gates_at(known_gates(), (1, minor))
-    said = ",".join(f"{gate.name}={str(gate.default).lower()}" for gate in gates)
+    flags = ",".join(f"{gate.name}={str(gate.default).lower()}" for gate in gates)
     assert len(gates) > 150
-    parse(f"--emulated-version=1.{minor}", f"--feature-gates={said}")
+    parse(f"--emulated-version=1.{minor}", f"--feature-gates={flags}")
 
 
 def test_every_gate_in_use_is_known():

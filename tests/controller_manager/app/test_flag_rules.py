@@ -58,8 +58,8 @@ def test_only_external_cloud_volume_plugin_has_no_effect():
 def test_conflicting_flags_are_refused(argv, problems):
     found = problems_of(*argv)
     assert len(found) == len(problems)
-    for told, expected in zip(found, problems, strict=True):
-        assert expected in told
+    for message, expected in zip(found, problems, strict=True):
+        assert expected in message
 
 
 @pytest.mark.parametrize(

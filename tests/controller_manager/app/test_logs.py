@@ -49,9 +49,9 @@ async def test_closed_tls_connection_is_not_logged_as_warning(capsys: pytest.Cap
     assert "after close notify" in capsys.readouterr().err
     unhandled(loop, {"message": "a callback failed", "exception": ValueError("wrong")})
     unhandled(loop, {"message": "never retrieved", "exception": OSError("lost"), "task": None})
-    told = capsys.readouterr().err
-    assert "ValueError: wrong" in told
-    assert "OSError: lost" in told
+    logged = capsys.readouterr().err
+    assert "ValueError: wrong" in logged
+    assert "OSError: lost" in logged
 
 
 def begin(*argv: str) -> None:
@@ -67,15 +67,15 @@ def problem(*argv: str) -> str:
 
 @pytest.mark.flag("v")
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "logged"),
     [((), 0), (("-v=3",), 0), (("-v4",), 1), (("--v=6",), 2), (("-v", "9"), 2)],
 )
-def test_v_flag_sets_log_level(argv, told, capsys):
+def test_v_flag_sets_log_level(argv, logged, capsys):
     begin(*argv)
     capsys.readouterr()
     get_logger("test").debug("reconciled")
     get_logger("test").debug("Response", v=6)
-    assert len(capsys.readouterr().err.splitlines()) == told
+    assert len(capsys.readouterr().err.splitlines()) == logged
 
 
 @pytest.mark.flag("v")
@@ -83,18 +83,18 @@ def test_flags_are_logged_from_level_1(capsys):
     begin("--v=0")
     assert capsys.readouterr().err == ""
     begin("-v=1", "--vmodule=loop=5,work/*=6")
-    told = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert 'FLAG: --log-flush-frequency="5s"' in told
-    assert 'FLAG: --vmodule="loop=5,work/*=6"' in told
-    assert told == sorted(told)
+    logged = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert 'FLAG: --log-flush-frequency="5s"' in logged
+    assert 'FLAG: --vmodule="loop=5,work/*=6"' in logged
+    assert logged == sorted(logged)
 
 
 @pytest.mark.flag("vmodule")
 def test_vmodule_raises_level_per_file(capsys):
-    for patterns, told in (("test_logs=4", True), ("app/*=4,", True), ("other=9", False), ("*s=3", False)):
+    for patterns, logged in (("test_logs=4", True), ("app/*=4,", True), ("other=9", False), ("*s=3", False)):
         begin(f"--vmodule={patterns}")
         get_logger("test").debug("reconciled")
-        assert ("reconciled" in capsys.readouterr().err) is told
+        assert ("reconciled" in capsys.readouterr().err) is logged
 
 
 @pytest.mark.parametrize("wrong", ["loop", "loop=", "=3", "loop=-1", "loop=x", "loop=3=4", "loop=2147483648"])
@@ -160,9 +160,9 @@ async def test_info_lines_are_buffered_and_flushed(frequency, flushed, capsys):
     assert ("first" in capsys.readouterr().out) is flushed
     for number in range(20):
         log.info("another", number=number)
-    told = capsys.readouterr().out
-    assert "number=0\n" in told
-    assert "number=19\n" not in told
+    logged = capsys.readouterr().out
+    assert "number=0\n" in logged
+    assert "number=19\n" not in logged
 
 
 class NoOptions(Options):
@@ -216,11 +216,11 @@ async def test_running_manager_logs_no_secret(form, tmp_path, capsys):
         manager.stop("done")
         await life
     await api.stop()
-    told = "".join(capsys.readouterr())
-    assert told.count("reconcile failed") > 3
-    assert told.count("Response") > 10
-    assert "--master=" in told
-    assert [secret for secret in SECRETS if secret in told] == []
+    logged = "".join(capsys.readouterr())
+    assert logged.count("reconcile failed") > 3
+    assert logged.count("Response") > 10
+    assert "--master=" in logged
+    assert [secret for secret in SECRETS if secret in logged] == []
 
 
 async def test_response_of_server_is_not_logged(tmp_path: Path, capsys):
@@ -252,11 +252,11 @@ async def test_response_of_server_is_not_logged(tmp_path: Path, capsys):
             enough.clear()
             manager.stop("done")
     server.close()
-    told = "".join(capsys.readouterr())
-    assert "can't reach the lease" in told
-    assert str(tmp_path / "direct") in told
+    logged = "".join(capsys.readouterr())
+    assert "can't reach the lease" in logged
+    assert str(tmp_path / "direct") in logged
     assert any(TOKEN.encode() in request for request in asked)
-    assert [secret for secret in SECRETS if secret in told] == []
+    assert [secret for secret in SECRETS if secret in logged] == []
 
 
 def _kubeconfig(path: Path, port: int, proxy: str) -> Path:

@@ -34,8 +34,8 @@ def test_signal_before_start_exits_with_0(name):
     code = "import os, signal; from controller_manager.app import catalog, main\n"
     code += f"catalog.installed = lambda: os.kill(os.getpid(), signal.{name})\nmain.run_manager()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    said = f"cluster-controller-manager: received {name} before anything was started\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+    message = f"cluster-controller-manager: received {name} before anything was started\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", message)
 
 
 @pytest.mark.parametrize(

@@ -182,8 +182,8 @@ async def test_standby_logs_leader_and_lease() -> None:
             second = Replica(api, "second", group)
             await asyncio.sleep(60)
         leader = await holder(client)
-        said = [(one["log_level"], one["lease"], one["holder"]) for one in lines if "standing by" in one["event"]]
-        assert said == [("info", str(LEASE), leader)]
+        logged = [(one["log_level"], one["lease"], one["holder"]) for one in lines if "standing by" in one["event"]]
+        assert logged == [("info", str(LEASE), leader)]
         waits = f"standing by for {leader}, which holds the lease {LEASE}"
         assert f"[+]leaderElection ok: {waits}\n" in (await second.page("/readyz", verbose=True))[1]
         assert "[+]leaderElection ok\n" in (await first.page("/readyz", verbose=True))[1]
@@ -280,7 +280,7 @@ async def test_stop_does_not_wait_for_authentication_lookup():
             assert await only.life == Ending(0, "never mind")
 
 
-class Talkative:
+class TwoEvents:
     """Has two things to say about each pod."""
 
     def __init__(self, context: Context, options: Options) -> None:
@@ -293,10 +293,12 @@ class Talkative:
 
 
 async def test_pending_events_are_written_at_stop():
-    talkative = ControllerSpec(name="talkative-controller", reconciler=Talkative, options=Options, watches=(For(PODS),))
+    two_events = ControllerSpec(
+        name="talkative-controller", reconciler=TwoEvents, options=Options, watches=(For(PODS),)
+    )
     async with cluster() as (api, client, group):
         flags = ("--leader-elect=false", "--kube-api-qps=1", "--kube-api-burst=1")
-        only = Replica(api, "only", group, *flags, specs=(talkative,))
+        only = Replica(api, "only", group, *flags, specs=(two_events,))
         await asyncio.sleep(3)
         await create_pod(client, "a")
         await asyncio.sleep(0.5)
@@ -381,5 +383,5 @@ async def test_unexpected_error_is_logged_last(monkeypatch, capsys):
         with pytest.raises(ExceptionGroup):
             await manager.run()
         assert await holder(client) == ""
-    said = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
-    assert "an error nobody expected: RuntimeError: a bug" in said[-1]
+    logged = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
+    assert "an error nobody expected: RuntimeError: a bug" in logged[-1]

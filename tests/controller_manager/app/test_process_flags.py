@@ -31,8 +31,8 @@ def test_upstream_flag_names_are_accepted():
 def test_invalid_process_flags_are_refused(argv, problem):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(argv)
-    (told,) = caught.value.problems
-    assert told.startswith(problem)
+    (message,) = caught.value.problems
+    assert message.startswith(problem)
 
 
 def test_short_election_timings_are_accepted():

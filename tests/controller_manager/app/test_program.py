@@ -82,7 +82,7 @@ main((SPEC,)[:{number}], name="greeter")
 
 
 @pytest.mark.parametrize(
-    ("number", "argv", "told"),
+    ("number", "argv", "message"),
     [
         (0, [], "greeter: there is nothing to run: the program has no controllers\n"),
         (
@@ -95,21 +95,21 @@ main((SPEC,)[:{number}], name="greeter")
         ),
     ],
 )
-def test_program_without_controllers_fails_to_start(tmp_path: Path, number: int, argv: list[str], told: str) -> None:
+def test_program_without_controllers_fails_to_start(tmp_path: Path, number: int, argv: list[str], message: str) -> None:
     (tmp_path / "greeter.py").write_text(PROGRAM.format(number=number))
     command = [sys.executable, "greeter.py", *argv]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
 def test_manager_without_controllers_fails_to_start() -> None:
     command = [sys.executable, "-m", "controller_manager", "--controllers=-namespace-controller"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    told = (
+    message = (
         "cluster-controller-manager: there is nothing to run: --controllers=-namespace-controller turns on "
         "no controller that is there\n"
     )
-    assert (done.returncode, done.stderr) == (1, told)
+    assert (done.returncode, done.stderr) == (1, message)
 
 
 def test_framework_exports_controller_names_and_main() -> None:

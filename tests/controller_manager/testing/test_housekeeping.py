@@ -106,13 +106,13 @@ async def test_node_silent_without_housekeeping_is_detected_in_time() -> None:
 
 @pytest.mark.virtual
 async def test_silent_watch_is_detected_without_housekeeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    silenced, trouble = list[str](), FaultyNetwork.trouble
+    silenced, original = list[str](), FaultyNetwork.trouble
 
     def silence(network: FaultyNetwork, request: Request) -> WatchFault | None:
         if request.path.endswith("/deployments") and not silenced:
             silenced.append(request.path)
             return WatchFault.SILENT
-        return trouble(network, request)
+        return original(network, request)
 
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS, faults=1e-9)

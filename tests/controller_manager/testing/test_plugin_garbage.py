@@ -49,5 +49,5 @@ gc.{before}()
 from controller_manager.testing import {name}
 print((gc.isenabled(), gc.get_threshold()[0] > {OFTEN[0]}))
 """
-    told = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True).stdout
-    assert told == f"{after}\n"
+    output = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True).stdout
+    assert output == f"{after}\n"

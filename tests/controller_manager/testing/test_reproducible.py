@@ -60,6 +60,6 @@ def test_seed_reproduces_writes_across_hash_seeds() -> None:
         )
         for seed in ("1", "2")
     ]
-    told = [(*process.communicate(), process.returncode) for process in processes]
-    assert [code for _, _, code in told] == [0, 0], told
-    assert told[0][0] == told[1][0]
+    results = [(*process.communicate(), process.returncode) for process in processes]
+    assert [code for _, _, code in results] == [0, 0], results
+    assert results[0][0] == results[1][0]

@@ -49,9 +49,9 @@ async def test_refusals_and_server_writes_are_listed() -> None:
         await cluster.client.patch(NAMESPACES, Key("", "n"), {"metadata": {"labels": {"a": "b"}}})
         with pytest.raises(Conflict):
             await cluster.client.update(NAMESPACES, replace(first, metadata=ObjectMeta(name="n", resource_version="1")))
-        told = [(event.who, event.verb, event.text[:13]) for event in cluster.timeline.events() if event.key == "n"]
+        listed = [(event.who, event.verb, event.text[:13]) for event in cluster.timeline.events() if event.key == "n"]
         admin = "cluster-controller-manager [kubernetes-admin]"
-        assert told == [(admin, "create", ""), (admin, "patch", ""), (admin, "update", "409 Conflict:")]
+        assert listed == [(admin, "create", ""), (admin, "patch", ""), (admin, "update", "409 Conflict:")]
 
 
 class Labeller:
@@ -85,9 +85,9 @@ async def test_apply_without_change_is_not_a_write() -> None:
         assert controller.work is not None
         assert controller.work.outcomes["done"] == 1
         assert controller.work.acted == ()
-        told = [(event.verb, event.who) for event in cluster.timeline.events() if event.resource == "pods"]
+        listed = [(event.verb, event.who) for event in cluster.timeline.events() if event.resource == "pods"]
         admin = "cluster-controller-manager [kubernetes-admin]"
-        assert told == [("create", admin), ("patch", admin)]
+        assert listed == [("create", admin), ("patch", admin)]
         await cluster.client.patch(PODS, Key("default", "p"), {"metadata": {"labels": {"seen": "no"}}}, dry_run=True)
         assert [event.resource for event in cluster.timeline.events()].count("pods") == 2
 
@@ -141,9 +141,9 @@ async def test_faults_are_listed_with_their_requests() -> None:
     async with Cluster() as cluster:
         await cluster.manage(faults=0.5)
         await cluster.sleep(10)
-        told = [str(event) for event in cluster.timeline.events() if not event.resource]
-        assert any("manager-1: the server refused: manager-1/informers GET /api" in line for line in told)
-        assert any("the request was lost" in line for line in told)
+        listed = [str(event) for event in cluster.timeline.events() if not event.resource]
+        assert any("manager-1: the server refused: manager-1/informers GET /api" in line for line in listed)
+        assert any("the request was lost" in line for line in listed)
 
 
 @pytest.mark.virtual

@@ -43,16 +43,16 @@ def root(ca: KeyPair) -> str:
     return next(iter(trust._roots["any"]))
 
 
-def shown(name: str, ca: KeyPair, path: str = "/metrics", **headers: str) -> Request:
+def request_with_certificate(name: str, ca: KeyPair, path: str = "/metrics", **headers: str) -> Request:
     plain = {key.replace("_", "-"): value for key, value in headers.items()}
     return Request("GET", path, headers=plain, certificate=Certificate(name, root=root(ca)))
 
 
-def with_token(token: str, path: str = "/metrics", method: str = "GET") -> Request:
+def request_with_token(token: str, path: str = "/metrics", method: str = "GET") -> Request:
     return Request(method, path, headers={"authorization": f"Bearer {token}"})
 
 
-NOBODY = Request("GET", "/metrics")
+ANONYMOUS = Request("GET", "/metrics")
 
 
 class Server:
@@ -123,11 +123,11 @@ async def judge(guard: DelegatedAuth, request: Request) -> int:
 @pytest.mark.flag("authentication-clusterconfig")
 async def test_tokens_need_authentication_server(server):
     async with guarded(server, ASK, DECIDE) as guard:
-        assert await judge(guard, with_token("good")) == 200
-        assert await judge(guard, with_token("forged")) == 401
-        assert await judge(guard, NOBODY) == 403
+        assert await judge(guard, request_with_token("good")) == 200
+        assert await judge(guard, request_with_token("forged")) == 401
+        assert await judge(guard, ANONYMOUS) == 403
     async with guarded(server, DECIDE) as guard:
-        assert [await judge(guard, with_token(token)) for token in ("good", "forged")] == [403, 403]
+        assert [await judge(guard, request_with_token(token)) for token in ("good", "forged")] == [403, 403]
         assert server.users[-1]["user"] == "system:anonymous"
         assert server.users[-1]["groups"] == ["system:unauthenticated"]
 
@@ -144,14 +144,14 @@ async def test_access_checks_use_client_config_on_request(server):
     server.network.connect = noted
     flags = "--use-client-config-for-access-checks", "--kubeconfig=own", "--master=https://x"
     async with guarded(server, *flags) as guard:
-        assert await judge(guard, with_token("good")) == 200
+        assert await judge(guard, request_with_token("good")) == 200
         assert server.users[-1]["user"] == "alice"
-        assert await judge(guard, with_token("forged")) == 401
-        assert await judge(guard, NOBODY) == 403
+        assert await judge(guard, request_with_token("forged")) == 401
+        assert await judge(guard, ANONYMOUS) == 403
     assert connected == [("own", "https://x")] * 2
     server.refuses = {"configmaps", "tokenreviews"}
     async with guarded(server, *flags) as guard:
-        assert await judge(guard, with_token("good")) == 401  # the API server does not take the review
+        assert await judge(guard, request_with_token("good")) == 401  # the API server does not take the review
 
 
 @pytest.mark.flag("authorization-clusterconfig")
@@ -159,7 +159,7 @@ async def test_without_authorization_server_only_open_paths_pass(server, tmp_pat
     (tmp_path / "ca").write_bytes(CLIENT_CA.certificate)
     admin = Request("GET", "/a", certificate=Certificate("root", ("system:masters",), root(CLIENT_CA)))
     async with guarded(server, ASK, f"--client-ca-file={tmp_path / 'ca'}") as guard:
-        assert await judge(guard, with_token("good")) == 403
+        assert await judge(guard, request_with_token("good")) == 403
         assert await judge(guard, Request("GET", "/healthz")) == 200
         assert await judge(guard, admin) == 200
         assert server.count("subjectaccessreviews") == 0
@@ -170,9 +170,9 @@ async def test_open_paths_need_no_api_server(server):
     async with guarded(server, ASK, DECIDE, "--authorization-always-allow-paths=/metrics,/open/*") as guard:
         server.network.cut()
         for path in ("/metrics", "/open/a"):
-            assert await judge(guard, with_token("forged", path, "POST")) == 200
+            assert await judge(guard, request_with_token("forged", path, "POST")) == 200
         assert await judge(guard, Request("GET", "/healthz")) == 500
-        assert await judge(guard, with_token("good", "/configz")) == 401
+        assert await judge(guard, request_with_token("good", "/configz")) == 401
 
 
 @pytest.mark.flag("authorization-always-allow-paths")
@@ -187,7 +187,7 @@ async def test_token_cache_ttl_flag(server):
         server.asked.clear()
         async with guarded(server, ASK, f"--authentication-token-webhook-cache-ttl={seconds}s") as guard:
             for _ in range(3):
-                await judge(guard, with_token("good"))
+                await judge(guard, request_with_token("good"))
                 await asyncio.sleep(6)
         assert server.count("tokenreviews") == questions
 
@@ -202,8 +202,8 @@ async def test_authorization_cache_ttl_flags(server):
         server.users.clear()
         async with guarded(server, ASK, DECIDE, *lifetimes) as guard:
             for _ in range(3):
-                assert await judge(guard, with_token("good")) == 200
-                assert await judge(guard, NOBODY) == 403
+                assert await judge(guard, request_with_token("good")) == 200
+                assert await judge(guard, ANONYMOUS) == 403
                 await asyncio.sleep(6)
         names = [spec["user"] for spec in server.users]
         assert (names.count("alice"), names.count("system:anonymous")) == questions
@@ -215,7 +215,10 @@ async def test_changed_ca_files_are_reloaded(server, tmp_path):
     clients.write_bytes(CLIENT_CA.certificate)
     proxies.write_bytes(PROXY_CA.certificate)
     files = (f"--client-ca-file={clients}", f"--requestheader-client-ca-file={proxies}")
-    jane, alice = shown("jane", CLIENT_CA), shown("front", PROXY_CA, x_remote_user="alice")
+    jane, alice = (
+        request_with_certificate("jane", CLIENT_CA),
+        request_with_certificate("front", PROXY_CA, x_remote_user="alice"),
+    )
     async with guarded(server, DECIDE, *files) as guard:
         assert [await judge(guard, one) for one in (jane, alice)] == [200, 200]
         assert [spec["user"] for spec in server.users] == ["jane", "alice"]
@@ -230,7 +233,7 @@ async def test_changed_ca_files_are_reloaded(server, tmp_path):
         clients.unlink()
         await asyncio.sleep(61)
         assert await judge(guard, alice) == 401
-        assert await judge(guard, shown("jane", OTHER_CA)) == 200
+        assert await judge(guard, request_with_certificate("jane", OTHER_CA)) == 200
     async with guarded(server, DECIDE) as guard:
         assert [await judge(guard, one) for one in (jane, alice)] == [401, 401]
 
@@ -254,7 +257,7 @@ async def test_unusable_ca_file_fails_start_with_flag_name(server, tmp_path, nam
 )
 async def test_front_proxy_headers_and_names(server, tmp_path):
     (tmp_path / "ca").write_bytes(PROXY_CA.certificate)
-    said = {
+    headers = {
         "X_Remote_User": "alice",
         "x_user": "bob",
         "x_remote_group": "a",
@@ -263,7 +266,7 @@ async def test_front_proxy_headers_and_names(server, tmp_path):
         "x_remote_extra_k": "v",
         "x_more_k": "w",
     }
-    request = shown("front", PROXY_CA, **{key.lower(): value for key, value in said.items()})
+    request = request_with_certificate("front", PROXY_CA, **{key.lower(): value for key, value in headers.items()})
     plain = (DECIDE, f"--requestheader-client-ca-file={tmp_path / 'ca'}")
     changed = (
         "--requestheader-username-headers=X-User,X-Remote-User",
@@ -283,7 +286,7 @@ async def test_front_proxy_headers_and_names(server, tmp_path):
     ]
     async with guarded(server, *plain, "--requestheader-allowed-names=back,side") as guard:
         assert await judge(guard, request) == 401
-        assert await judge(guard, shown("side", PROXY_CA, x_remote_user="alice")) == 200
+        assert await judge(guard, request_with_certificate("side", PROXY_CA, x_remote_user="alice")) == 200
 
 
 @pytest.mark.parametrize(
@@ -311,8 +314,8 @@ ALL = {
     "requestheader_group_headers": '["X-Remote-Group"]',
     "requestheader_extra_headers_prefix": '["X-Remote-Extra-"]',
 }
-JANE = shown("jane", CLIENT_CA)
-ALICE = shown("front", PROXY_CA, x_remote_user="alice", x_user="bob")
+JANE = request_with_certificate("jane", CLIENT_CA)
+ALICE = request_with_certificate("front", PROXY_CA, x_remote_user="alice", x_user="bob")
 
 
 @pytest.mark.flag("authentication-skip-lookup")
@@ -320,7 +323,7 @@ async def test_published_config_applies_unless_lookup_is_skipped(server):
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE) as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
-        assert await judge(guard, shown("back", PROXY_CA, x_remote_user="alice")) == 401
+        assert await judge(guard, request_with_certificate("back", PROXY_CA, x_remote_user="alice")) == 401
     server.asked.clear()
     async with guarded(server, ASK, DECIDE, "--authentication-skip-lookup") as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [401, 401]
@@ -333,7 +336,7 @@ async def test_published_changes_apply_and_invalid_ones_are_ignored(server):
         await server.change(client_ca_file=OTHER_CA.certificate.decode(), requestheader_allowed_names='["back"]')
         await asyncio.sleep(1)
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [401, 401]
-        assert await judge(guard, shown("jane", OTHER_CA)) == 200
+        assert await judge(guard, request_with_certificate("jane", OTHER_CA)) == 200
         await server.change(client_ca_file=CLIENT_CA.certificate.decode(), requestheader_allowed_names="[back")
         await asyncio.sleep(1)
         assert await judge(guard, JANE) == 401
@@ -365,7 +368,7 @@ async def test_flags_override_published_config(server, tmp_path):
     server.asked.clear()
     files = (f"--client-ca-file={tmp_path / 'ca'}", f"--requestheader-client-ca-file={tmp_path / 'ca'}")
     async with guarded(server, ASK, DECIDE, *files) as guard:
-        assert await judge(guard, shown("any", OTHER_CA, x_remote_user="alice")) == 200
+        assert await judge(guard, request_with_certificate("any", OTHER_CA, x_remote_user="alice")) == 200
         assert server.users[-1]["user"] == "alice"
         assert server.count("configmaps") == 0
 

@@ -126,11 +126,11 @@ async def test_browser_without_credentials_gets_instructions(pages, path):
 
 
 async def test_browser_with_invalid_credentials_gets_instructions():
-    class Nobody:
+    class RejectingAuthenticator:
         async def authenticate(self, request: Request) -> User | None:
             raise Unauthorized("Unauthorized")
 
-    pages = Pages(access_of(CollectorRegistry(), (), Nobody()), Health(get_logger("test")), {})
+    pages = Pages(access_of(CollectorRegistry(), (), RejectingAuthenticator()), Health(get_logger("test")), {})
     status, kind, body = await ask(pages, "/metrics", accept=BROWSER)
     assert (status, kind) == (401, "text/html; charset=utf-8")
     assert "create token" in body

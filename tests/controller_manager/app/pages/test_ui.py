@@ -22,7 +22,7 @@ from tests.scenarios.workloads import deployment
 BROWSER = {"accept": "text/html"}
 
 
-class Watched:
+class WatchedCluster:
     """A cluster with a manager, and somebody who looks at it and may list `allowed`, or everything."""
 
     def __init__(self, cluster: Cluster, informers: Informers, allowed: tuple[Resource[Any], ...]) -> None:
@@ -50,9 +50,9 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(*allowed: Resource[Any]) -> AsyncIterator[Watched]:
+async def watched_cluster(*allowed: Resource[Any]) -> AsyncIterator[WatchedCluster]:
     async with Cluster() as cluster, Tasks() as tasks:
-        it = Watched(cluster, Informers(cluster.client, Runtime("test")), allowed)
+        it = WatchedCluster(cluster, Informers(cluster.client, Runtime("test")), allowed)
         running = tasks.start(it.informers.run(), name="informers")
         await it.start()
         await cluster.settle()
@@ -62,7 +62,7 @@ async def watched(*allowed: Resource[Any]) -> AsyncIterator[Watched]:
 
 @pytest.mark.virtual
 async def test_state_shows_objects_and_causes_of_acts() -> None:
-    async with watched() as it:
+    async with watched_cluster() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment(replicas=2))
         await it.cluster.settle()
         assert "nodes" in (await it.look())["unread"]  # reading begins when somebody looks
@@ -82,7 +82,7 @@ async def test_state_shows_objects_and_causes_of_acts() -> None:
 
 @pytest.mark.virtual
 async def test_informers_stop_when_page_is_unused() -> None:
-    async with watched() as it:
+    async with watched_cluster() as it:
         for _ in range(5):
             await it.look()
             await it.cluster.sleep(50)
@@ -95,7 +95,7 @@ async def test_informers_stop_when_page_is_unused() -> None:
 
 @pytest.mark.virtual
 async def test_search_words_filter_rows() -> None:
-    async with watched() as it:
+    async with watched_cluster() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.look()
         await it.cluster.settle()
@@ -105,7 +105,7 @@ async def test_search_words_filter_rows() -> None:
 
 @pytest.mark.virtual
 async def test_sections_are_limited_to_listable_resources() -> None:
-    async with watched(NODES) as it:
+    async with watched_cluster(NODES) as it:
         await it.look()
         await it.cluster.settle()
         found = await it.look()
@@ -117,7 +117,7 @@ async def test_sections_are_limited_to_listable_resources() -> None:
 @pytest.mark.virtual
 async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
     """Acts name objects of any kind, secrets among them."""
-    async with watched(*SHOWN) as it:
+    async with watched_cluster(*SHOWN) as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.cluster.settle()
         found = await it.look()
@@ -129,7 +129,7 @@ async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
 
 @pytest.mark.virtual
 async def test_pod_counts_of_nodes_require_listing_pods() -> None:
-    async with watched() as it:
+    async with watched_cluster() as it:
         await it.cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n1")))
         for _ in range(2):
             found = await it.look()

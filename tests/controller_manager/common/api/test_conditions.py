@@ -48,8 +48,8 @@ def test_condition_is_found_by_type() -> None:
 def test_ready_and_terminal_pods(
     phase: str, conditions: tuple[tuple[str, str], ...], ready: bool, terminal: bool
 ) -> None:
-    said = tuple(Condition(type=kind, status=status) for kind, status in conditions)
-    pod = Pod(status=PodStatus(phase=phase, conditions=said))
+    converted = tuple(Condition(type=kind, status=status) for kind, status in conditions)
+    pod = Pod(status=PodStatus(phase=phase, conditions=converted))
     assert (is_pod_ready(pod), is_pod_terminal(pod)) == (ready, terminal)
 
 

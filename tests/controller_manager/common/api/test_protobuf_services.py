@@ -77,10 +77,10 @@ def packet() -> Message:
 @given(PACKETS)
 def test_messages_round_trip_with_official_package(tree: dict[str, Any]) -> None:
     written = packet().write(tree)
-    told = OFFICIAL.FromString(written)
-    assert present(told) == without_zeros(tree)
+    decoded = OFFICIAL.FromString(written)
+    assert present(decoded) == without_zeros(tree)
     assert packet().read(written) == tree
-    assert packet().read(told.SerializeToString()) == without_zeros(tree)
+    assert packet().read(decoded.SerializeToString()) == without_zeros(tree)
 
 
 @given(st.binary(max_size=60))

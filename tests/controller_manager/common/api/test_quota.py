@@ -90,12 +90,12 @@ def test_pod_usage_is_its_greatest_need(spec: Any, cpu: str) -> None:
     ids=["in effect", "allocated", "grows", "infeasible", "deferred", "no resources"],
 )
 def test_resizing_pod_counts_the_larger_amount(status: Any, reason: str, cpu: str, limit: str) -> None:
-    said = {
+    pod_status = {
         "containerStatuses": [{"name": "c", **status}],
         "conditions": [{"type": "PodResizePending", "reason": reason}],
     }
     spec = {"containers": [container(requests={"cpu": "1"}, limits={"cpu": "2"})]}
-    found = counted("pods", spec=spec, status=said)
+    found = counted("pods", spec=spec, status=pod_status)
     assert (found["requests.cpu"], found["limits.cpu"]) == (cpu, limit)
 
 

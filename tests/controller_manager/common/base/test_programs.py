@@ -21,7 +21,7 @@ class Held:
         self.end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(self.end, True)
 
-    async def let_go(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Return once all of them are gone."""
         assert await asyncio.to_thread(os.read, self.end, 1) == b""
 
@@ -58,7 +58,7 @@ async def test_hanging_program_is_killed_with_its_children(held: Held) -> None:
     with pytest.raises(TimeoutError):
         await run(f"{held.hold}; sleep 1000 &")
     assert 60 <= monotonic() < 70
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
@@ -66,7 +66,7 @@ async def test_program_with_too_much_output_is_killed(held: Held) -> None:
     assert len((await run("head -c 100 /dev/zero")).output) == 100
     with pytest.raises(TooMuchOutputError):
         await run(f"{held.hold}; yes")
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
@@ -76,7 +76,7 @@ async def test_program_of_cancelled_caller_is_killed(held: Held, tmp_path: Path)
     async with Tasks() as tasks:
         tasks.start(run(f"{held.hold}; sleep 1000 & echo >{began}; wait"), name="a program")
         await asyncio.to_thread(began.read_bytes)
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
@@ -90,13 +90,13 @@ async def test_program_cancelled_while_starting_is_killed(held: Held, tmp_path: 
             await asyncio.sleep(0)
         began.read_bytes()  # the loop does not go on before the program does
         task.cancel()
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
 async def test_program_gets_environment_and_error_stream() -> None:
     words = ("/bin/sh", "-c", "echo $WORD; echo wrong >&2")
-    told = await run_program(
+    result = await run_program(
         words, seconds=60, longest=100, environment={"WORD": "said"}, errors=asyncio.subprocess.DEVNULL
     )
-    assert told == ProgramResult(0, b"said\n")
+    assert result == ProgramResult(0, b"said\n")

@@ -51,7 +51,7 @@ def test_forked_process_has_its_own_randomness() -> None:
         os.write(write, source.getrandbits(128).to_bytes(16))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    told = int.from_bytes(os.read(read, 16))
+    number = int.from_bytes(os.read(read, 16))
     os.close(read)
     os.close(write)
-    assert told not in {source.getrandbits(128) for _ in range(255)}
+    assert number not in {source.getrandbits(128) for _ in range(255)}

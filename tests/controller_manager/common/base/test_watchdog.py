@@ -20,12 +20,12 @@ from controller_manager.common.base.watchdog import Hold, Look, Watchdog
 BLOCK = 0.4
 
 
-def _in_the_way(_key: str) -> None:
+def _block_loop(_key: str) -> None:
     time.sleep(BLOCK)
 
 
 async def _reconcile(key: str) -> None:
-    _in_the_way(key)
+    _block_loop(key)
 
 
 def _by_key(frame: FrameType) -> str:
@@ -71,7 +71,7 @@ async def test_blocking_task_is_logged_with_stack(tasks, registry, lines) -> Non
     await _blocked(tasks, Watchdog(get_logger("test"), registry))
     assert {line["event"] for line in lines} == {"the event loop was blocked"}
     line = next(line for line in lines if line["by"] == "endpoints default/a")
-    assert str(line["stack"]).startswith("_in_the_way (test_watchdog.py:")
+    assert str(line["stack"]).startswith("_block_loop (test_watchdog.py:")
     assert "< _reconcile (test_watchdog.py:" in str(line["stack"])
     assert line["seconds"] >= BLOCK / 2
 
@@ -125,7 +125,7 @@ async def test_holds_are_recorded_on_request(tasks, registry, lines, recorded: b
     await _blocked(tasks, Watchdog(get_logger("test"), registry, record=holds.append if recorded else None))
     seen = [share for hold in holds for share in hold.shares() if share[0].task == "endpoints default/a"]
     assert bool(seen) == recorded
-    assert {look.stack[0].function for look, _ in seen} <= {"_in_the_way"}
+    assert {look.stack[0].function for look, _ in seen} <= {"_block_loop"}
     assert not recorded or sum(nanoseconds for _, nanoseconds in seen) >= BLOCK / 2 * 1e9
     assert "endpoints default/a" in [line["by"] for line in lines]
 

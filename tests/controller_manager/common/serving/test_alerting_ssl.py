@@ -69,11 +69,11 @@ async def test_version_and_cipher_mismatch_get_tls_alerts(tmp_path):
             await ask(port, other)
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x00" * 64, b"SSH-2.0-x\r\n"])
-async def test_client_without_tls_is_disconnected_at_once(said):
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x00" * 64, b"SSH-2.0-x\r\n"])
+async def test_client_without_tls_is_disconnected_at_once(data):
     async with serving() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(said)
+        writer.write(data)
         with contextlib.suppress(ConnectionResetError):
             assert not (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP")
         writer.close()

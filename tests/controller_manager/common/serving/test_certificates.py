@@ -32,7 +32,7 @@ def client(
     return context
 
 
-class Talk:
+class TLSConnection:
     """A finished handshake; raises ssl.SSLError when one side does not want to."""
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None, **more) -> None:
@@ -40,9 +40,9 @@ class Talk:
         self.server = server.wrap_bio(there, back, server_side=True)
         self.client = client.wrap_bio(back, there, server_hostname=name, **more)
         self._settle(self.client.do_handshake, self.server.do_handshake)
-        self.say(b"x")
+        self.send(b"x")
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.server.write(data)
         assert self.client.read(len(data)) == data
         self.client.write(data)
@@ -87,18 +87,18 @@ def files(tmp_path) -> Files:
 
 
 def shown(contexts: Contexts, name: str | None = None, address: str = HOME) -> set[str]:
-    return {Talk(contexts(address), client(version), name).shown() for version in (OLD, NEW)}
+    return {TLSConnection(contexts(address), client(version), name).shown() for version in (OLD, NEW)}
 
 
 @pytest.mark.virtual
 async def test_new_files_are_used_while_old_connections_continue(files):
     contexts = Contexts(files.source)
-    before = Talk(contexts(HOME), client())
+    before = TLSConnection(contexts(HOME), client())
     files.write("second")
     assert shown(contexts) == {"first"}
     await asyncio.sleep(5)
     assert shown(contexts) == {"second"}
-    before.say(b"still here")
+    before.send(b"still here")
 
 
 @pytest.mark.virtual
@@ -150,9 +150,9 @@ def test_broken_pair_at_start_raises_unusable_pair(files):
 @pytest.mark.virtual
 async def test_self_signed_pair_is_renewed_while_served(tmp_path):
     contexts = Contexts(SelfSigned("manager", ("localhost",), tmp_path))
-    first = Talk(contexts(HOME), client()).client.getpeercert(binary_form=True)
+    first = TLSConnection(contexts(HOME), client()).client.getpeercert(binary_form=True)
     await asyncio.sleep(359 * 86400)
-    assert Talk(contexts(HOME), client()).client.getpeercert(binary_form=True) != first
+    assert TLSConnection(contexts(HOME), client()).client.getpeercert(binary_form=True) != first
 
 
 @pytest.mark.virtual
@@ -191,15 +191,15 @@ def test_client_authorities_change_for_new_connections(files, tmp_path, name, ve
     contexts = Contexts(files.source, [Named(own.source)], lambda: trust.authorities)
     trust.subscribe(contexts.renew)
     alice = client(version, tls.issue(CA, "alice", client=True), tmp_path)
-    assert Talk(contexts(HOME), alice, name).server.getpeercert(binary_form=True) is None
+    assert TLSConnection(contexts(HOME), alice, name).server.getpeercert(binary_form=True) is None
     trust.set(CLIENTS, CA.certificate)
-    known = Talk(contexts(HOME), alice, name)
+    known = TLSConnection(contexts(HOME), alice, name)
     assert known.server.getpeercert(binary_form=True) is not None
-    assert Talk(contexts(HOME), client(version), name).server.getpeercert() is None
+    assert TLSConnection(contexts(HOME), client(version), name).server.getpeercert() is None
     trust.set(CLIENTS, tls.make_ca("other").certificate)
     with pytest.raises(ssl.SSLError, match=r"unable to get local issuer certificate|alert unknown ca"):
-        Talk(contexts(HOME), alice, name)
-    known.say(b"still here")
+        TLSConnection(contexts(HOME), alice, name)
+    known.send(b"still here")
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
@@ -209,20 +209,20 @@ def test_session_is_not_resumed_after_its_authority_is_removed(files, tmp_path, 
     contexts = Contexts(files.source, authorities=lambda: trust.authorities)
     trust.subscribe(contexts.renew)
     alice = client(version, tls.issue(CA, "alice", client=True), tmp_path)
-    first = Talk(contexts(HOME), alice)
+    first = TLSConnection(contexts(HOME), alice)
     assert first.client.session is None or not first.client.session.has_ticket
-    again = Talk(contexts(HOME), alice, session=first.client.session)
+    again = TLSConnection(contexts(HOME), alice, session=first.client.session)
     assert again.server.session_reused is (version is OLD)
     trust.set(CLIENTS, tls.make_ca("other").certificate)
     with pytest.raises(ssl.SSLError):
-        Talk(contexts(HOME), alice, session=first.client.session)
+        TLSConnection(contexts(HOME), alice, session=first.client.session)
 
 
 def test_comments_in_client_ca_bundle_are_ignored(files, tmp_path):
     bundle = "# Autoridad de Certificación\n".encode() + CA.certificate
     contexts = Contexts(files.source, authorities=lambda: bundle)
     alice = client(None, tls.issue(CA, "alice", client=True), tmp_path)
-    assert Talk(contexts(HOME), alice).server.getpeercert()
+    assert TLSConnection(contexts(HOME), alice).server.getpeercert()
     with pytest.raises(ValueError, match="client CA bundle"):
         Contexts(files.source, authorities=lambda: b"nonsense")
 
@@ -234,16 +234,18 @@ def test_tls_policy_applies_to_every_server_name(files, tmp_path):
     narrow = Contexts(files.source, [Named(own.source)], policy=tls.TLSPolicy(OLD, "ECDHE-ECDSA-CHACHA20-POLY1305"))
     for name in (None, "own.test"):
         with pytest.raises(ssl.SSLError, match="alert protocol version"):
-            Talk(strict(HOME), client(OLD), name)
-        assert Talk(strict(HOME), client(NEW), name).server.version() == "TLSv1.3"
-        assert (Talk(narrow(HOME), client(OLD), name).server.cipher() or ("",))[0] == "ECDHE-ECDSA-CHACHA20-POLY1305"
-        assert Talk(narrow(HOME), client(NEW), name).server.version() == "TLSv1.3"
+            TLSConnection(strict(HOME), client(OLD), name)
+        assert TLSConnection(strict(HOME), client(NEW), name).server.version() == "TLSv1.3"
+        assert (TLSConnection(narrow(HOME), client(OLD), name).server.cipher() or ("",))[
+            0
+        ] == "ECDHE-ECDSA-CHACHA20-POLY1305"
+        assert TLSConnection(narrow(HOME), client(NEW), name).server.version() == "TLSv1.3"
 
 
 def test_alpn_negotiates_http1_only(files):
     eager = client()
     eager.set_alpn_protocols(["h2", "http/1.1"])
-    assert Talk(Contexts(files.source)(HOME), eager).client.selected_alpn_protocol() == "http/1.1"
+    assert TLSConnection(Contexts(files.source)(HOME), eager).client.selected_alpn_protocol() == "http/1.1"
 
 
 class Counted:

@@ -74,8 +74,8 @@ def test_only_changes_are_logged():
         health.add("clock", lambda: why.pop(0))
         for _ in range(6):
             ask(health, "/livez")
-    told = [(line["event"], line.get("failed")) for line in lines]
-    assert told == [
+    events = [(line["event"], line.get("failed")) for line in lines]
+    assert events == [
         ("health check fails", {"clock": "late"}),
         ("health check fails", {"clock": "later"}),
         ("health check passes", None),

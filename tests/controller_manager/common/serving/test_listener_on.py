@@ -13,9 +13,9 @@ def test_listening_process_is_named(family, host):
     with socket.socket(family) as one:
         one.bind((host, 0))
         one.listen()
-        said = listener_on(one.getsockname()[1])
-    assert said.startswith(f"process {os.getpid()} (")
-    assert len(said) < 140
+        description = listener_on(one.getsockname()[1])
+    assert description.startswith(f"process {os.getpid()} (")
+    assert len(description) < 140
 
 
 def test_free_port_has_no_listener():

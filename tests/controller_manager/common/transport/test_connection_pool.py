@@ -36,10 +36,10 @@ class Server:
                 self.seen.append((mine, count))
                 self.asked.set()
                 await asyncio.sleep(0.01)
-                said = self.serve(mine, count)
-                if said is None:
+                response = self.serve(mine, count)
+                if response is None:
                     break
-                writer.write(said)
+                writer.write(response)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -77,9 +77,9 @@ async def test_number_of_connections_is_bounded() -> None:
     assert len(server.seen) == 12
 
 
-@pytest.mark.parametrize("said", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
-async def test_closed_connection_is_not_reused(said: bytes) -> None:
-    server = Server(lambda *_: said)
+@pytest.mark.parametrize("response", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
+async def test_closed_connection_is_not_reused(response: bytes) -> None:
+    server = Server(lambda *_: response)
     async with pool_of(server) as (pool, origin):
         for _ in range(2):
             assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
@@ -292,10 +292,10 @@ async def test_connection_is_not_reusable_after_eof() -> None:
     assert not connection.open
 
 
-@pytest.mark.parametrize("said", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
-async def test_server_of_another_protocol_fails_at_once(said: bytes) -> None:
+@pytest.mark.parametrize("response", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
+async def test_server_of_another_protocol_fails_at_once(response: bytes) -> None:
     async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+        writer.write(response)
 
     listening = await asyncio.start_server(speak, "127.0.0.1", 0)
     pool = ConnectionPool(1, 5.0, 60.0)

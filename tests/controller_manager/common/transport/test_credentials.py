@@ -20,8 +20,8 @@ PLUGIN = ExecPlugin("p")
 class Source:
     """Hands out numbered tokens of a given life; fails when told to."""
 
-    def __init__(self, life: float = math.inf) -> None:
-        self.life = life
+    def __init__(self, lifetime: float = math.inf) -> None:
+        self.lifetime = lifetime
         self.asked = 0
         self.failing = False
 
@@ -30,7 +30,7 @@ class Source:
         await asyncio.sleep(1)
         if self.failing:
             raise ConfigError("no")
-        return Credential.until(now + self.life, now, token=f"t{self.asked}", certificate=b"", key=b"")
+        return Credential.until(now + self.lifetime, now, token=f"t{self.asked}", certificate=b"", key=b"")
 
 
 @pytest.mark.virtual
@@ -58,8 +58,8 @@ async def test_cancelled_caller_does_not_block_others() -> None:
 
 @pytest.mark.virtual
 async def test_renewal_is_a_minute_or_a_quarter_before_expiry() -> None:
-    for life, fresh, due in ((3600.0, 3538.0, 3541.0), (40.0, 28.0, 31.0)):
-        credentials = Credentials(Source(life))
+    for lifetime, fresh, due in ((3600.0, 3538.0, 3541.0), (40.0, 28.0, 31.0)):
+        credentials = Credentials(Source(lifetime))
         began = wall_seconds()
         assert (await credentials.current()).token == "t1"
         await asyncio.sleep(began + fresh - wall_seconds())

@@ -21,7 +21,7 @@ class Pair(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.ends: tuple[PipeStream, PipeStream] = pipe()
         self.sent = [bytearray(), bytearray()]  # all that each end has begun to write
-        self.heard = [bytearray(), bytearray()]
+        self.received = [bytearray(), bytearray()]
         self.closed: list[str | None] = [None, None]
         self.writers: list[asyncio.Task[None] | None] = [None, None]
         self.number = 0
@@ -57,7 +57,7 @@ class Pair(RuleBasedStateMachine):
     @rule(end=END, n=st.sampled_from([1, 10, 5000, LIMIT, 10 * LIMIT]))
     def read(self, end: int, n: int) -> None:
         other = 1 - end
-        left = len(self.sent[other]) - len(self.heard[end])
+        left = len(self.sent[other]) - len(self.received[end])
         if self.closed[end]:
             if self.closed[end] == "closed":
                 assert self.run(self.ends[end].read(n)) == b""
@@ -76,7 +76,7 @@ class Pair(RuleBasedStateMachine):
             return
         found = self.run(self.ends[end].read(n))
         assert 0 < len(found) <= n
-        self.heard[end] += found
+        self.received[end] += found
         self.run(self._settle())
 
     @precondition(lambda self: not all(self.closed))
@@ -98,12 +98,12 @@ class Pair(RuleBasedStateMachine):
                 writer.exception()
 
     @invariant()
-    def what_is_heard_is_what_was_sent(self) -> None:
+    def received_data_equals_sent_data(self) -> None:
         for end in (0, 1):
-            assert self.sent[1 - end].startswith(self.heard[end])
+            assert self.sent[1 - end].startswith(self.received[end])
 
     @invariant()
-    def little_waits(self) -> None:
+    def buffers_stay_small(self) -> None:
         assert all(len(end._inbox) <= LIMIT for end in self.ends)
 
     @invariant()

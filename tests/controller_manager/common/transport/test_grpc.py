@@ -38,9 +38,9 @@ async def encrypt(message: Tree) -> Tree | bytes:
     return {"ciphertext": message["plaintext"][::-1], "key_id": "k", "annotations": {"a.b": b"\0\xff"}}
 
 
-async def echo(talk: Conversation) -> None:
-    while (message := await talk.read()) is not None:
-        await talk.write(message)
+async def echo(call: Conversation) -> None:
+    while (message := await call.read()) is not None:
+        await call.write(message)
 
 
 @pytest.fixture
@@ -140,30 +140,30 @@ class Stub(asyncio.Protocol):
 class Silent(Stub):
     """Answers nothing, and tells which streams began and ended."""
 
-    def __init__(self, told: asyncio.Queue[tuple[type, int]]) -> None:
+    def __init__(self, events: asyncio.Queue[tuple[type, int]]) -> None:
         super().__init__([], b"", None)
-        self.told = told
+        self.events = events
 
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived | h2.events.StreamReset):
-                self.told.put_nowait((type(event), event.stream_id))
+                self.events.put_nowait((type(event), event.stream_id))
 
 
 async def test_timed_out_and_cancelled_calls_reset_their_streams(tmp_path: Path) -> None:
-    told = asyncio.Queue[tuple[type, int]]()
+    events = asyncio.Queue[tuple[type, int]]()
     began, ended = h2.events.RequestReceived, h2.events.StreamReset
-    server = await asyncio.get_running_loop().create_unix_server(lambda: Silent(told), tmp_path / "s")
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Silent(events), tmp_path / "s")
     async with asyncio.timeout(20), GrpcChannel(f"unix://{tmp_path}/s") as channel, Tasks() as tasks:
         with pytest.raises(GrpcError) as caught:
             await channel.unary(KMS, "Status", {}, 0.1)
         assert caught.value.code == "DEADLINE_EXCEEDED"
-        assert [await told.get() for _ in range(2)] == [(began, 1), (ended, 1)]
+        assert [await events.get() for _ in range(2)] == [(began, 1), (ended, 1)]
         for number, call in ((3, channel.unary(KMS, "Status", {}, 60)), (5, channel.stream(TUNNEL, "Proxy").read())):
             task = tasks.start(call, name="call")
-            assert await told.get() == (began, number)
+            assert await events.get() == (began, number)
             task.cancel()
-            assert await told.get() == (ended, number)
+            assert await events.get() == (ended, number)
     server.close()
 
 
@@ -230,9 +230,9 @@ async def test_stream_exchanges_messages(tmp_path: Path) -> None:
 
 
 async def test_messages_larger_than_the_window_arrive_whole(tmp_path: Path) -> None:
-    async def pour(talk: Conversation) -> None:
+    async def pour(call: Conversation) -> None:
         for number in range(5):
-            await talk.write({"data": {"connectID": number, "data": bytes(300_000)}})
+            await call.write({"data": {"connectID": number, "data": bytes(300_000)}})
 
     async with (
         grpc_server(f"unix://{tmp_path}/s", "konnectivity", talks={"Proxy": pour}) as target,
@@ -249,9 +249,9 @@ async def test_messages_larger_than_the_window_arrive_whole(tmp_path: Path) -> N
 
 
 async def test_stream_fails_when_server_refuses_or_dies(tmp_path: Path) -> None:
-    async def refuse(talk: Conversation) -> None:
-        await talk.read()
-        await talk.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+    async def refuse(call: Conversation) -> None:
+        await call.read()
+        await call.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
 
     async with GrpcChannel(f"unix://{tmp_path}/s") as channel:
         async with grpc_server(channel.target, "konnectivity", talks={"Proxy": refuse}):
@@ -270,10 +270,10 @@ async def test_stream_fails_when_server_refuses_or_dies(tmp_path: Path) -> None:
 async def test_slow_reader_pauses_the_server(tmp_path: Path) -> None:
     sent = 0
 
-    async def pour(talk: Conversation) -> None:
+    async def pour(call: Conversation) -> None:
         nonlocal sent
         for _ in range(1000):
-            await talk.write({"data": {"data": bytes(32 * 1024)}})
+            await call.write({"data": {"data": bytes(32 * 1024)}})
             sent += 32 * 1024
 
     async with (
@@ -293,7 +293,7 @@ async def test_slow_reader_pauses_the_server(tmp_path: Path) -> None:
 async def test_mutual_tls_requires_known_certificate(tmp_path: Path) -> None:
     authority, other = tls.make_ca("one"), tls.make_ca("other")
     server = tls.issue(authority, "server", hosts=["localhost"])
-    client, stranger = tls.issue(authority, "client", client=True), tls.issue(other, "client", client=True)
+    client, unknown_client = tls.issue(authority, "client", client=True), tls.issue(other, "client", client=True)
     pairs = [(server.key, server.certificate)]
     credentials = grpc.ssl_server_credentials(pairs, authority.certificate, require_client_auth=True)
     async with grpc_server("localhost:0", "kms_v2", {"Encrypt": encrypt}, credentials=credentials) as target:
@@ -302,7 +302,7 @@ async def test_mutual_tls_requires_known_certificate(tmp_path: Path) -> None:
             (GrpcTls(authority.certificate, client.certificate, client.key, server_name="else"), False),
             (GrpcTls(authority.certificate), False),
             (GrpcTls(other.certificate, client.certificate, client.key), False),
-            (GrpcTls(authority.certificate, stranger.certificate, stranger.key), False),
+            (GrpcTls(authority.certificate, unknown_client.certificate, unknown_client.key), False),
         ]:
             async with GrpcChannel(target, proofs) as channel:
                 assert await answers(channel) is known

@@ -140,7 +140,7 @@ async def test_request_is_answered() -> None:
 
 @given(sizes=st.lists(st.integers(0, 40_000), min_size=1, max_size=4), piece=st.integers(1, 3000))
 def test_any_fragmentation_gives_the_same_response(sizes: list[int], piece: int) -> None:
-    async def talk() -> None:
+    async def exchange() -> None:
         server = await ready(1 << 20, piece=piece)
         answers = [begun(server, b"?") for _ in sizes]
         for at, size in enumerate(sizes):
@@ -149,7 +149,7 @@ def test_any_fragmentation_gives_the_same_response(sizes: list[int], piece: int)
             await answer.over
         assert [len(answer.body) for answer in answers] == sizes
 
-    run(talk())
+    run(exchange())
 
 
 async def test_large_body_follows_flow_control(tasks: Tasks) -> None:

@@ -13,16 +13,16 @@ from controller_manager.common.transport.connection_pool import ConnectionTarget
 from controller_manager.common.transport.streaming import StreamingTransport
 from controller_manager.common.transport.transport import TransportError, known_length, whole_body
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[ConnectionTarget]]]:
+async def serve() -> AsyncIterator[Callable[[Handler], Awaitable[ConnectionTarget]]]:
     servers = []
 
-    async def start(talk: Talk) -> ConnectionTarget:
-        servers.append(await asyncio.start_server(talk, "127.0.0.1", 0))
+    async def start(handle: Handler) -> ConnectionTarget:
+        servers.append(await asyncio.start_server(handle, "127.0.0.1", 0))
         return ConnectionTarget("127.0.0.1", servers[-1].sockets[0].getsockname()[1])
 
     yield start
@@ -30,14 +30,14 @@ async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[ConnectionTarget]]
         server.close()
 
 
-def answering(text: bytes) -> Talk:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def answering(text: bytes) -> Handler:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(text)
         await writer.drain()
         writer.close()
 
-    return talk
+    return handle
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def answering(text: bytes) -> Talk:
     ],
 )  # fmt: skip
 async def test_malformed_server_response_raises_transport_error(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]], text: bytes
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], text: bytes
 ) -> None:
     transport = StreamingTransport()
     with pytest.raises(TransportError):
@@ -56,7 +56,7 @@ async def test_malformed_server_response_raises_transport_error(
     await transport.close()
 
 
-async def test_header_with_newline_is_not_sent(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_header_with_newline_is_not_sent(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     transport, origin = StreamingTransport(), await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
     for headers in ({"x-remote-user": "a\r\nx-remote-group: b"}, {"x-remote-user": "a\nb"}):
         with pytest.raises(TransportError):
@@ -68,7 +68,7 @@ async def test_header_with_newline_is_not_sent(serve: Callable[[Talk], Awaitable
 
 
 async def test_unresponsive_server_leaves_connections_for_others(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
 ) -> None:
     async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
@@ -86,7 +86,7 @@ async def test_unresponsive_server_leaves_connections_for_others(
     await transport.close()
 
 
-async def test_number_of_streams_is_bounded(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_number_of_streams_is_bounded(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
@@ -108,7 +108,7 @@ async def test_number_of_streams_is_bounded(serve: Callable[[Talk], Awaitable[Co
 
 
 async def test_refused_upgrade_returns_bounded_response(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
 ) -> None:
     transport, offer = StreamingTransport(), Request("GET", "/", (), {"upgrade": "x"})
     refused = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n"
@@ -119,7 +119,7 @@ async def test_refused_upgrade_returns_bounded_response(
     await transport.close()
 
 
-async def test_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_body_is_never_sent_twice(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     """A kept connection that breaks under a body that was taken from somebody else's."""
     heads = []
 
@@ -141,19 +141,19 @@ async def test_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Connec
 
 
 async def test_untrusted_certificate_raises_transport_error(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
 ) -> None:
     origin = await serve(answering(b""))
     with pytest.raises(TransportError):
         await StreamingTransport().send(origin._replace(tls=ssl.create_default_context(), name="a"), ASKED)
 
 
-@pytest.mark.parametrize(("told", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
-def test_content_length_of_response(told: str, length: int | None) -> None:
-    assert known_length(Response(200, {"content-length": told})) == length
+@pytest.mark.parametrize(("value", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
+def test_content_length_of_response(value: str, length: int | None) -> None:
+    assert known_length(Response(200, {"content-length": value})) == length
 
 
-class Dials:
+class FixedDialer:
     """A dialer that goes to one place, whoever is asked for."""
 
     def __init__(self, origin: ConnectionTarget) -> None:
@@ -170,17 +170,17 @@ class Dials:
 
 @pytest.mark.parametrize("host", ["::1", "10.0.0.1", "server", f"{'a' * 60}.{'b' * 60}.svc.cluster.local"])
 async def test_dialer_gets_the_host_name_unresolved(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]], host: str
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], host: str
 ) -> None:
     heads: list[bytes] = []
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
                 heads.append(await reader.readuntil(b"\r\n\r\n"))
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
-    dialer = Dials(await serve(talk))
+    dialer = FixedDialer(await serve(handle))
     transport = StreamingTransport(dialer=dialer)
     for _ in range(2):
         assert await whole_body(await transport.send(ConnectionTarget(host, 8080), ASKED)) == b"ok"

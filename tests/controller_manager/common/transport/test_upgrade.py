@@ -12,7 +12,7 @@ from controller_manager.common.serving.http_server import HTTPServer
 from controller_manager.common.transport import duplex
 from controller_manager.common.transport.config import ClientIdentity
 from controller_manager.framework.client import ClientConfig, HttpTransport, TransportError
-from tests.controller_manager.common.transport.upgrades import OFFER, Handler, Talk, echo, serving
+from tests.controller_manager.common.transport.upgrade_servers import OFFER, Handler, StreamHandler, echo, serving
 
 pytestmark = pytest.mark.both_loops
 
@@ -25,8 +25,8 @@ def kind(request):
 
 
 @contextlib.asynccontextmanager
-async def talking(talk: Talk, kind: str) -> AsyncIterator[tuple[DuplexStream, Handler]]:
-    handler = Handler(talk)
+async def connected(handle: StreamHandler, kind: str) -> AsyncIterator[tuple[DuplexStream, Handler]]:
+    handler = Handler(handle)
     async with asyncio.timeout(60), serving(handler, kind) as (transport, _):
         response, stream = await transport.upgrade(OFFER)
         assert response.status == 101
@@ -42,7 +42,7 @@ async def read_all(stream: DuplexStream) -> bytes:
 
 
 async def test_echo_returns_written_data(kind):
-    async with talking(echo, kind) as (stream, handler):
+    async with connected(echo, kind) as (stream, handler):
         await stream.write(b"hello")
         assert await stream.read(3) == b"hel"
         assert await stream.read(100) == b"lo"
@@ -63,54 +63,54 @@ async def test_response_names_the_protocol(kind):
 
 async def test_both_sides_write_more_than_buffers_hold(kind):
     data = bytes(range(256)) * (MORE // 256)
-    heard = []
+    received = []
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         async with Tasks() as tasks:
             writing = tasks.start(stream.write(data), name="writing")
             size = 0
             while size < len(data):
-                heard.append(await stream.read(100_000))
-                size += len(heard[-1])
+                received.append(await stream.read(100_000))
+                size += len(received[-1])
             await writing
 
-    async with talking(talk, kind) as (stream, _), Tasks() as tasks:
+    async with connected(handle, kind) as (stream, _), Tasks() as tasks:
         writing = tasks.start(stream.write(data), name="writing")
         assert await read_all(stream) == data
         await writing
-    assert b"".join(heard) == data
+    assert b"".join(received) == data
 
 
 async def test_data_written_before_close_is_read(kind):
-    heard = asyncio.get_running_loop().create_future()
+    received = asyncio.get_running_loop().create_future()
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await stream.write(b"x" * 100_000 + b"bye")
         await stream.aclose()
 
     async def listen(stream: DuplexStream) -> None:
-        heard.set_result(await read_all(stream))
+        received.set_result(await read_all(stream))
 
-    async with talking(talk, kind) as (stream, _):
+    async with connected(handle, kind) as (stream, _):
         assert (await read_all(stream)).endswith(b"bye")
         assert await stream.read(1) == b""
-    async with talking(listen, kind) as (stream, _):
+    async with connected(listen, kind) as (stream, _):
         await stream.write(b"x" * 100_000 + b"bye")
         await stream.aclose()
-        assert (await heard).endswith(b"bye")
+        assert (await received).endswith(b"bye")
 
 
 async def test_writing_to_closed_side_raises_connection_error(kind):
     failures = []
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         while await stream.read(10):
             pass
         with pytest.raises(ConnectionError):
             await stream.write(b"is anybody there?")
         failures.append(True)
 
-    async with talking(talk, kind) as (stream, handler):
+    async with connected(handle, kind) as (stream, handler):
         await stream.write(b"going")
         await stream.aclose()
         with pytest.raises(ConnectionError):
@@ -121,21 +121,21 @@ async def test_writing_to_closed_side_raises_connection_error(kind):
 
 
 async def test_handler_end_closes_stream(kind):
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await stream.write(b"that is all")
 
-    async with talking(talk, kind) as (stream, _):
+    async with connected(handle, kind) as (stream, _):
         assert await read_all(stream) == b"that is all"
         with pytest.raises(ConnectionError):
             await stream.write(b"more")
 
 
 async def test_handler_failure_breaks_stream(kind):
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await stream.read(1)
         raise RuntimeError("a bug")
 
-    async with talking(talk, kind) as (stream, handler):
+    async with connected(handle, kind) as (stream, handler):
         await stream.write(b"?")
         with pytest.raises(ConnectionError):
             await read_all(stream)
@@ -146,7 +146,7 @@ async def test_writer_waits_for_slow_reader(kind):
     written = 0
     read_on = asyncio.Event()
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await read_on.wait()
         await read_all(stream)
 
@@ -156,7 +156,7 @@ async def test_writer_waits_for_slow_reader(kind):
             await stream.write(b"x" * (1 << 20))
             written += 1
 
-    async with talking(talk, kind) as (stream, handler), Tasks() as tasks:
+    async with connected(handle, kind) as (stream, handler), Tasks() as tasks:
         writing = tasks.start(write(stream), name="writing")
         before = -1
         while written != before:  # until no more is taken
@@ -172,13 +172,13 @@ async def test_writer_waits_for_slow_reader(kind):
 async def test_handler_waits_for_slow_reader(kind):
     written = 0
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         nonlocal written
         for _ in range(64):
             await stream.write(b"x" * (1 << 20))
             written += 1
 
-    async with talking(talk, kind) as (stream, _):
+    async with connected(handle, kind) as (stream, _):
         before = -1
         while written != before:
             before = written
@@ -188,7 +188,7 @@ async def test_handler_waits_for_slow_reader(kind):
 
 
 async def test_stream_can_be_closed_after_cancelled_write(kind):
-    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+    async with connected(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await stream.write(b"x" * (64 << 20))
@@ -205,7 +205,7 @@ async def test_stream_can_be_closed_after_cancelled_write(kind):
 
 async def test_handler_ignoring_disconnect_is_cancelled(kind, monkeypatch):
     monkeypatch.setattr(duplex, "_NOTICE", 0.1)
-    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+    async with connected(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
         await stream.aclose()
         await handler.ended.wait()
 
@@ -282,11 +282,11 @@ async def test_streams_do_not_count_against_request_connections():
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
 async def test_stopping_server_ends_streams_after_their_data(kind):
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await stream.write(b"last words")
         await asyncio.Event().wait()
 
-    handler = Handler(talk)
+    handler = Handler(handle)
     async with serving(handler, kind) as (transport, server):
         _, stream = await transport.upgrade(OFFER)
         assert stream is not None

@@ -8,7 +8,7 @@ import pytest
 
 from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.common.serving.http_server import HTTPServer
-from tests.controller_manager.common.transport.upgrades import OFFER, Handler, echo, serving
+from tests.controller_manager.common.transport.upgrade_servers import OFFER, Handler, echo, serving
 
 pytestmark = pytest.mark.both_loops
 
@@ -26,11 +26,11 @@ async def exchange(port: int, *parts: bytes) -> bytes:
         writer.close()
 
 
-async def say_once(stream: DuplexStream) -> None:
-    heard = b""
-    while not heard.endswith(b"."):
-        heard += await stream.read(100)
-    await stream.write(b"<" + heard + b">")
+async def echo_once(stream: DuplexStream) -> None:
+    received = b""
+    while not received.endswith(b"."):
+        received += await stream.read(100)
+    await stream.write(b"<" + received + b">")
 
 
 HEAD = b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: %b\r\nConnection: keep-alive, Upgrade\r\n\r\n"
@@ -41,7 +41,7 @@ HEAD = b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: %b\r\nConnection: keep-alive,
 async def test_early_stream_data_is_not_lost(protocol, cut):
     async def handle(request: Request) -> Response:
         await asyncio.sleep(0.05)
-        return Response(101, {}, Upgrade(protocol.decode(), say_once))
+        return Response(101, {}, Upgrade(protocol.decode(), echo_once))
 
     server = HTTPServer(handle, "127.0.0.1", 0, None)
     await server.start()
@@ -49,16 +49,16 @@ async def test_early_stream_data_is_not_lost(protocol, cut):
     parts = (text,) if cut is None else (text[:cut], text[cut:])
     answer = await exchange(server.port, *parts, b" and late.")
     await server.stop(1.0)
-    head, _, said = answer.partition(b"\r\n\r\n")
+    head, _, data = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     assert b"\r\nupgrade: " + protocol in head
     assert b"\r\nconnection: upgrade" in head
     assert b"content-length" not in head
-    assert said == b"<early\r\n\r\n and late.>"
+    assert data == b"<early\r\n\r\n and late.>"
 
 
 async def test_request_before_upgrade_is_answered_first():
-    handler = Handler(say_once)
+    handler = Handler(echo_once)
     async with serving(handler, "tcp") as (_, server):
         assert server is not None
         first = b"GET /ordinary HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -376,7 +376,7 @@ async def test_metadata_informers_have_no_client_go_metrics(api: Any) -> None:
         assert runtime.registry.get_sample_value("informer_processing_latency_seconds_count", kind) is None
 
 
-async def misfortune(api: Any, chance: random.Random) -> None:
+async def disturb(api: Any, chance: random.Random) -> None:
     """Writes by others, and accidents, for a while."""
     for _ in range(60):
         await asyncio.sleep(chance.choice([0, 0, 0.01, 1, 40]))
@@ -412,7 +412,7 @@ def test_random_failures_converge_with_consistent_history(make_api: Any, seed: i
                 histories[change.key.name] = change.after
 
             pods.subscribe(follow)
-            await misfortune(api, random.Random(seed))
+            await disturb(api, random.Random(seed))
             await asyncio.sleep(400)
             truth = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in api.objects.values()}
             assert {pod.metadata.name: pod.metadata.resource_version for pod in pods.list()} == truth

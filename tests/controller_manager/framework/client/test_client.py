@@ -24,7 +24,7 @@ from controller_manager.framework.client import (
     WriteResult,
 )
 from controller_manager.framework.client.client import JSON_PATCH
-from tests.controller_manager.framework.client.scripted import POD, Chunks, Script, answer, client_of, refusal
+from tests.controller_manager.framework.client.scripted_server import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual
 

@@ -12,7 +12,7 @@ from controller_manager.common.api import errors
 from controller_manager.common.api.core import PODS
 from controller_manager.common.api.wire import Response, Sink
 from controller_manager.framework.client import TransportError
-from tests.controller_manager.framework.client.scripted import POD, Chunks, Script, answer, client_of, refusal
+from tests.controller_manager.framework.client.scripted_server import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual
 
@@ -71,10 +71,10 @@ async def test_plain_bookmarks_go_to_callback_only() -> None:
         event("BOOKMARK", plain)[-9:],
         event("BOOKMARK", plain),
     )
-    told: list[str] = []
+    bookmarks: list[str] = []
     script = Script(Response(200, {}, Bookmarking(*chunks)))
-    events = await take_all(client_of(script).watch(PODS, bookmarked=told.append))
-    assert told == ["12", "12"]
+    events = await take_all(client_of(script).watch(PODS, bookmarked=bookmarks.append))
+    assert bookmarks == ["12", "12"]
     assert [one.type for one in events] == ["ADDED"] + ["BOOKMARK"] * 4
 
 

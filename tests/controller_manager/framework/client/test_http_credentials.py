@@ -178,7 +178,11 @@ async def test_derived_transports_share_connections_not_credentials(
         await first.send(GET)
     (own, *_), (one, *_), (two, *_), (again, *_), (last, *_) = seen
     assert own == again == last != one == two
-    assert [told[1:] for told in seen[:3]] == [("Bearer process", True), ("Bearer one", False), ("Bearer two", False)]
+    assert [request[1:] for request in seen[:3]] == [
+        ("Bearer process", True),
+        ("Bearer one", False),
+        ("Bearer two", False),
+    ]
 
 
 async def test_connections_close_with_the_last_transport(backend: Any, config: ClientConfig) -> None:

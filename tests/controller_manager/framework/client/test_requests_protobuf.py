@@ -40,11 +40,11 @@ def tree_of(request: Request) -> Any:
     return decode(request.body, "", "") if request.headers["content-type"] == PROTOBUF else json.loads(request.body)
 
 
-def said(value: Any) -> Any:
+def without_empty_objects(value: Any) -> Any:
     """A value without the empty objects in it: clients in Go write them too where they are no pointers."""
     if isinstance(value, dict):
-        return {name: inner for name, value in value.items() if (inner := said(value)) != {}}
-    return [said(item) for item in value] if isinstance(value, list) else value
+        return {name: inner for name, value in value.items() if (inner := without_empty_objects(value)) != {}}
+    return [without_empty_objects(item) for item in value] if isinstance(value, list) else value
 
 
 class Server:
@@ -79,7 +79,7 @@ async def test_objects_are_sent_as_protobuf_and_read_as_json() -> None:
     await server.client.delete(PODS, Key("default", "a"), uid="u")
     assert server.types == [PROTOBUF, PROTOBUF, "application/merge-patch+json", JSON]
     assert {request.headers["accept"] for request in server.requests} == {JSON}
-    assert said(tree_of(server.requests[0])) == POD
+    assert without_empty_objects(tree_of(server.requests[0])) == POD
 
 
 async def test_custom_kinds_are_sent_as_json() -> None:
@@ -96,7 +96,7 @@ async def test_refused_protobuf_is_retried_as_json_per_resource() -> None:
     endpoints = Endpoints(metadata=ObjectMeta(name="a", namespace="default"))
     await first.create(ENDPOINTS, endpoints)
     assert server.types == [PROTOBUF, JSON, JSON, PROTOBUF]
-    assert [said(tree_of(request))["spec"] for request in server.requests[:3]] == [POD["spec"]] * 3
+    assert [without_empty_objects(tree_of(request))["spec"] for request in server.requests[:3]] == [POD["spec"]] * 3
 
 
 async def test_refused_json_raises_unsupported_media_type() -> None:
@@ -131,7 +131,7 @@ async def test_update_preserves_unknown_fields(additions: list[tuple[tuple[Any, 
     labelled = msgspec.structs.replace(read.metadata, labels={"changed": "yes"})
     await server.client.update(PODS, msgspec.structs.replace(read, metadata=labelled))
     tree["metadata"]["labels"] = {"changed": "yes"}
-    assert said(tree_of(server.requests[0])) == said(tree)
+    assert without_empty_objects(tree_of(server.requests[0])) == without_empty_objects(tree)
     assert server.types == [JSON if additions else PROTOBUF]
 
 
@@ -160,7 +160,7 @@ def objects() -> Iterator[tuple[Resource[Object], Any]]:
             yield Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, Object), tree
 
 
-async def kept(media_type: str) -> list[Any]:
+async def stored_objects(media_type: str) -> list[Any]:
     """What an API server makes of the manifests when they are created and updated in that form."""
     found = []
     async with Cluster() as cluster:
@@ -176,9 +176,9 @@ async def kept(media_type: str) -> list[Any]:
 
 
 async def test_protobuf_and_json_writes_store_the_same_object() -> None:
-    as_json = await kept(JSON)
+    as_json = await stored_objects(JSON)
     assert len(as_json) > 20
-    assert await kept(PROTOBUF) == as_json
+    assert await stored_objects(PROTOBUF) == as_json
 
 
 async def test_endpoints_in_protobuf_equal_those_in_json(cluster: Cluster) -> None:

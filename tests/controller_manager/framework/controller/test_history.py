@@ -190,14 +190,14 @@ def test_new_revision_has_hash_in_name_and_label() -> None:
         "app": "web",
         "other": revision_hash(raw({}), 0),
     }
-    told = replace(OWNER, metadata=replace(OWNER.metadata, annotations={"change-cause": "none"}))
-    assert new_revision(CONFIG_MAPS, told, raw({}), {}, 1, 0).metadata.annotations == {"change-cause": "none"}
+    annotated = replace(OWNER, metadata=replace(OWNER.metadata, annotations={"change-cause": "none"}))
+    assert new_revision(CONFIG_MAPS, annotated, raw({}), {}, 1, 0).metadata.annotations == {"change-cause": "none"}
     long = replace(OWNER, metadata=replace(OWNER.metadata, name="n" * 253))
     assert len(new_revision(CONFIG_MAPS, long, raw({}), {}, 1, 0).metadata.name) <= 253
 
 
 # Carried out, for a ConfigMap that has a history.
-class Scene:
+class Scenario:
     def __init__(self, cluster: Cluster, owner: ConfigMap) -> None:
         self.cluster = cluster
         self.client = cluster.client
@@ -232,10 +232,10 @@ def _is_of_web(one: ControllerRevision) -> bool:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scenario() -> AsyncIterator[Scenario]:
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace="default", name="web")
-        yield Scene(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
+        yield Scenario(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
 
 
 def states(revisions: list[ControllerRevision]) -> list[tuple[int, Any]]:
@@ -244,7 +244,7 @@ def states(revisions: list[ControllerRevision]) -> list[tuple[int, Any]]:
 
 @pytest.mark.virtual
 async def test_each_state_has_one_revision_and_current_is_newest() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         first = await it.become({"v": 1, "odd": {"x": [1.0, None]}})
         again = await it.become({"odd": {"x": [1.0, None]}, "v": 1})
         assert again.metadata == first.metadata, "nothing is written"
@@ -259,7 +259,7 @@ async def test_each_state_has_one_revision_and_current_is_newest() -> None:
 
 @pytest.mark.virtual
 async def test_revisions_are_adopted_and_released_by_labels() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         orphan = await it.put({"v": 1}, owner_references=())
         stray = await it.put({"v": 2}, labels={"app": "db"})
         found = await it.claimed()
@@ -270,7 +270,7 @@ async def test_revisions_are_adopted_and_released_by_labels() -> None:
 
 @pytest.mark.virtual
 async def test_uncached_equal_revision_is_reused() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         there = await it.put({"v": 1})
         recorded = await it.history().record([], raw({"v": 1}), LABELS)
         assert recorded is not None
@@ -280,7 +280,7 @@ async def test_uncached_equal_revision_is_reused() -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("how", ["another state", "another's", "nobody's", "being deleted"])
 async def test_taken_revision_name_increments_collision_count(how: str) -> None:
-    async with scene() as it:
+    async with scenario() as it:
         made = new_revision(CONFIG_MAPS, it.owner, raw({"v": 1}), LABELS, 1, 0)
         meta = made.metadata
         if how == "another state":
@@ -302,7 +302,7 @@ async def test_taken_revision_name_increments_collision_count(how: str) -> None:
         assert states([recorded.revision]) == [(1, {"v": 1})]
 
 
-def _network(it: Scene, intercept: Callable[[Request], Response | None]) -> None:
+def _network(it: Scenario, intercept: Callable[[Request], Response | None]) -> None:
     network = FaultyNetwork(lambda _: it.cluster.transport())
     network.intercept(intercept)
     it.client = Client(network.connect())
@@ -319,7 +319,7 @@ async def test_revision_name_retries_are_bounded() -> None:
         refused.append(json.loads(request.body)["metadata"]["name"])
         return Response(409, {}, errors.already_exists("apps", "controllerrevisions", "x").status().encode())
 
-    async with scene() as it:
+    async with scenario() as it:
         _network(it, refuse)
         made = await it.become({"v": 1})
         assert refused == [made.metadata.name] * 3
@@ -332,7 +332,7 @@ async def test_revision_name_retries_are_bounded() -> None:
 
 @pytest.mark.virtual
 async def test_rollback_to_stale_revision_is_a_conflict() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         await it.become({"v": 1})
         await it.become({"v": 2})
         seen = await it.all()
@@ -343,7 +343,7 @@ async def test_rollback_to_stale_revision_is_a_conflict() -> None:
 
 @pytest.mark.virtual
 async def test_no_revision_in_terminating_namespace() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         await it.client.create(NAMESPACES, builders.namespace("going"))
         meta = ObjectMeta(namespace="going", name="web")
         it.owner = await it.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
@@ -353,7 +353,7 @@ async def test_no_revision_in_terminating_namespace() -> None:
 
 @pytest.mark.virtual(seeds=200)
 async def test_random_states_leave_short_consistent_history() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         was: list[int] = []
         for _ in range(30):
             state = int(random_source().uniform(0, 6))

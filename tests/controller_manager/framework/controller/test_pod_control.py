@@ -153,7 +153,7 @@ def test_invalid_template_raises_terminal_error() -> None:
         pod_from_template(SETS, OWNER, template_of(spec={"containers": "many"}))
 
 
-class Stage:
+class Scenario:
     """A cluster with an owner of pods, whose control tells it of them."""
 
     def __init__(self, cluster: Cluster, writer: EventWriter, owner: PodSet) -> None:
@@ -175,7 +175,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
+async def scenario() -> AsyncIterator[Scenario]:
     tree = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -185,7 +185,7 @@ async def stage() -> AsyncIterator[Stage]:
     async with Cluster() as cluster, Tasks() as tasks:
         writer = EventWriter(cluster.client, "test")
         tasks.start(writer.run(), name="events")
-        yield Stage(cluster, writer, await cluster.client.create(SETS, PodSet.decode(msgspec.json.encode(tree))))
+        yield Scenario(cluster, writer, await cluster.client.create(SETS, PodSet.decode(msgspec.json.encode(tree))))
 
 
 def holds(found: Any, wanted: Any) -> bool:
@@ -199,7 +199,7 @@ def holds(found: Any, wanted: Any) -> bool:
 
 @pytest.mark.virtual
 async def test_created_pod_matches_template_and_is_reported() -> None:
-    async with stage() as it:
+    async with scenario() as it:
         made = await it.control.create(it.owner, it.pod())
         assert made is not None
         tree = json.loads((await it.client.get(PODS, key_of(made))).raw)
@@ -211,7 +211,7 @@ async def test_created_pod_matches_template_and_is_reported() -> None:
 
 @pytest.mark.virtual
 async def test_refused_pod_is_reported_unless_it_is_stale() -> None:
-    async with stage() as it:
+    async with scenario() as it:
         wrong = it.pod(name="Not A Name")
         with pytest.raises(Invalid) as refused:
             await it.control.create(it.owner, wrong)
@@ -224,7 +224,7 @@ async def test_refused_pod_is_reported_unless_it_is_stale() -> None:
 
 @pytest.mark.virtual
 async def test_terminating_namespace_creates_no_pod_without_failure() -> None:
-    async with stage() as it:
+    async with scenario() as it:
         await it.client.create(NAMESPACES, builders.namespace("going"))
         await it.client.delete(NAMESPACES, Key("", "going"))
         for namespace in ("going", "never-was"):
@@ -258,7 +258,7 @@ async def test_pod_without_labels_or_controller_is_refused(change: dict[str, Any
 
 @pytest.mark.virtual
 async def test_delete_has_uid_precondition() -> None:
-    async with stage() as it:
+    async with scenario() as it:
         plain = replace(it.owner.spec.template, metadata=ObjectMeta(labels={"app": "web"}))
         it.owner = replace(it.owner, spec=replace(it.owner.spec, template=plain))
         first = await it.client.create(PODS, it.pod(name="one"))
@@ -278,7 +278,7 @@ async def test_delete_has_uid_precondition() -> None:
 
 @pytest.mark.virtual
 async def test_patch_has_uid_precondition() -> None:
-    async with stage() as it:
+    async with scenario() as it:
         first = await it.client.create(PODS, it.pod(name="one"))
         released = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/held"]}}
         assert (await it.control.patch(first, released)).metadata.finalizers == ()

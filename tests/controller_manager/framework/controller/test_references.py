@@ -120,7 +120,7 @@ def test_repeated_claims_are_idempotent_with_one_controller(
 MATCHES = LabelSelector.parse("app=web")
 
 
-class Scene:
+class Scenario:
     """A cluster with an owner, and what was asked of the server."""
 
     def __init__(self, cluster: Cluster, owner: ConfigMap) -> None:
@@ -149,15 +149,15 @@ def plain(owners: tuple[OwnerReference, ...]) -> list[Mapping[str, Any]]:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scenario() -> AsyncIterator[Scenario]:
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace="default", name="owner")
-        yield Scene(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
+        yield Scenario(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
 
 
 @pytest.mark.virtual
 async def test_orphans_are_adopted_and_mismatches_released() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         ours, other = controller_ref(CONFIG_MAPS, it.owner), reference("other")
         pods = [
             await it.pod("kept", "web", ours),
@@ -177,7 +177,7 @@ async def test_orphans_are_adopted_and_mismatches_released() -> None:
 
 @pytest.mark.virtual
 async def test_adoption_preserves_concurrent_changes() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         seen = await it.pod("orphan")
         await it.client.patch(PODS, Key("default", "orphan"), {"metadata": {"annotations": {"new": "one"}}})
         assert await it.claim(seen) == ["orphan"]
@@ -186,18 +186,18 @@ async def test_adoption_preserves_concurrent_changes() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("how", ["gone", "anew", "going"])
+@pytest.mark.parametrize("how", ["gone", "recreated", "going"])
 async def test_deleted_owner_with_stale_cache_adopts_nothing(how: str) -> None:
-    async with scene() as it:
+    async with scenario() as it:
         stray = await it.pod("stray", "db", controller_ref(CONFIG_MAPS, it.owner))
         orphan = await it.pod("orphan")
         if how == "going":
             held = replace(it.owner, metadata=replace(it.owner.metadata, finalizers=("example.com/held",)))
             await it.client.update(CONFIG_MAPS, held)
         await it.client.delete(CONFIG_MAPS, Key("default", "owner"))
-        if how == "anew":
-            anew = ConfigMap(metadata=ObjectMeta(namespace="default", name="owner"))
-            await it.client.create(CONFIG_MAPS, anew)
+        if how == "recreated":
+            recreated = ConfigMap(metadata=ObjectMeta(namespace="default", name="owner"))
+            await it.client.create(CONFIG_MAPS, recreated)
         with pytest.raises(errors.Conflict):
             await it.claim(stray, orphan)
         assert await it.owners("orphan") == []
@@ -206,7 +206,7 @@ async def test_deleted_owner_with_stale_cache_adopts_nothing(how: str) -> None:
 
 @pytest.mark.virtual
 async def test_owner_is_rechecked_on_the_server() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         seen, key = it.owner, Key("default", "owner")
         held = replace(seen, metadata=replace(seen.metadata, finalizers=("example.com/held",)))
         changed = await it.client.update(CONFIG_MAPS, held)
@@ -217,15 +217,17 @@ async def test_owner_is_rechecked_on_the_server() -> None:
         await it.client.patch(CONFIG_MAPS, key, {"metadata": {"finalizers": None}})
         with pytest.raises(errors.Conflict, match="gone"):
             await recheck_owner(it.client, CONFIG_MAPS, seen)
-        anew = await it.client.create(CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name="owner")))
+        recreated = await it.client.create(
+            CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name="owner"))
+        )
         with pytest.raises(errors.Conflict, match="recreated"):
             await recheck_owner(it.client, CONFIG_MAPS, seen)
-        assert await recheck_owner(it.client, CONFIG_MAPS, anew) == anew
+        assert await recheck_owner(it.client, CONFIG_MAPS, recreated) == recreated
 
 
 @pytest.mark.virtual
 async def test_deleted_or_recreated_objects_are_not_claimed() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         ours = controller_ref(CONFIG_MAPS, it.owner)
         gone = [await it.pod("a"), await it.pod("b", "db", ours)]
         for pod in gone:
@@ -243,7 +245,7 @@ async def test_deleted_or_recreated_objects_are_not_claimed() -> None:
 
 @pytest.mark.virtual
 async def test_lost_race_keeps_object_of_winner_and_claims_others() -> None:
-    async with scene() as it:
+    async with scenario() as it:
         contended, free = await it.pod("contended"), await it.pod("free")
         theirs = {"metadata": {"ownerReferences": plain((reference("other"),))}}
         await it.client.patch(PODS, Key("default", "contended"), theirs)
@@ -261,7 +263,7 @@ async def test_invalid_patch_is_raised_unchanged() -> None:
         wrong = errors.invalid("", "Pod", "web", (errors.Cause(field="spec.containers", message="needs one"),))
         return Response(422, {}, wrong.status().encode())
 
-    async with scene() as it:
+    async with scenario() as it:
         orphan, stray = await it.pod("orphan"), await it.pod("stray", "db", controller_ref(CONFIG_MAPS, it.owner))
         network = FaultyNetwork(lambda _: it.cluster.transport())
         network.intercept(refuse)

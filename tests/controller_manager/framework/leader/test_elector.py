@@ -403,7 +403,7 @@ class BadNetwork:
         await self.api.handle(request)
 
 
-async def life(candidate: Candidate, make: Callable[[], Candidate], source: random.Random) -> None:
+async def random_lifecycle(candidate: Candidate, make: Callable[[], Candidate], source: random.Random) -> None:
     """Lead when possible; now and then be cut off, stop cleanly, or die and come back under another name."""
     while True:
         async with Tasks() as tasks:
@@ -438,7 +438,7 @@ def test_random_failures_never_have_two_leaders(make_api: Any, seed: int) -> Non
                 return candidate
 
             for _ in range(3):
-                tasks.start(life(make(), make, source), name="life")
+                tasks.start(random_lifecycle(make(), make, source), name="life")
             await asyncio.sleep(600)
         assert any(candidate.began for candidate in made)
 

@@ -39,8 +39,10 @@ def test_failing_keys_are_listed_until_success() -> None:
     failures.note("a", errors.NotFound("gone"), 2.0, ("error",), 10.0)
     failures.note("b", KeyError("html"), 3.0, retry_in=1.0)
     failures.note("c", ValueError("enough"), 3.0)
-    told = [(one.key, one.error, one.seconds, one.failures, one.given_up, one.defect) for one in failures.state(5.0, 9)]
-    assert told == [
+    failing = [
+        (one.key, one.error, one.seconds, one.failures, one.given_up, one.defect) for one in failures.state(5.0, 9)
+    ]
+    assert failing == [
         ("b", "KeyError: 'html'", 2.0, 1, False, True),
         ("a", "NotFound: gone", 3.0, 2, False, False),
         ("c", "ValueError: enough", 2.0, 1, True, False),

@@ -23,10 +23,10 @@ def test_logged_traceback_contains_no_variables(begin, as_json: bool) -> None:
         fail(SECRET)
     except ValueError:
         log.exception("it failed", step="refusal")
-    told = out.getvalue()
-    assert "a token of 18 characters was refused" in told
-    assert "in fail" in told
-    assert SECRET not in told
+    output = out.getvalue()
+    assert "a token of 18 characters was refused" in output
+    assert "in fail" in output
+    assert SECRET not in output
 
 
 def test_unconfigured_log_omits_debug_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,8 +34,8 @@ def test_unconfigured_log_omits_debug_lines(capsys: pytest.CaptureFixture[str]) 
     log = get_logger("test")
     log.debug("unheard")
     log.warning("heard")
-    told = capsys.readouterr()
-    assert ("unheard" in told.err, "heard" in told.err, told.out) == (False, True, "")
+    output = capsys.readouterr()
+    assert ("unheard" in output.err, "heard" in output.err, output.out) == (False, True, "")
 
 
 def test_json_line_has_upstream_keys(begin):
@@ -44,12 +44,12 @@ def test_json_line_has_upstream_keys(begin):
     log.debug("asked", v=6, error="why")
     log.warning("odd")
     log.error("failed", error=TimeoutError(), names=("a", "b"), key=Key("ns", "a"))
-    told = [json.loads(line) for line in out.getvalue().splitlines()]
-    for one in told:
+    output = [json.loads(line) for line in out.getvalue().splitlines()]
+    for one in output:
         assert one.pop("ts") > 1.7e12
         assert one.pop("caller").startswith("log/test_log.py:")
         assert one.pop("logger") == "test"
-    assert told == [
+    assert output == [
         {"msg": "said", "v": 0, "port": 1},
         {"msg": "asked", "v": 6, "err": "why"},
         {"msg": "odd", "severity": "warning"},
@@ -101,7 +101,7 @@ def test_file_pattern_raises_level(begin):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         ("Authorization: Bearer abc.def-ghi_j=", "Authorization: Bearer <masked>"),
         ("basic dXNlcjpwYXNz, more", "basic <masked>, more"),
@@ -115,8 +115,8 @@ def test_file_pattern_raises_level(begin):
         ("the basic idea of a bearer", "the basic idea of a bearer"),
     ],
 )
-def test_secrets_are_masked(text, told):
-    assert without_secrets(text) == told
+def test_secrets_are_masked(text, output):
+    assert without_secrets(text) == output
 
 
 def test_secrets_in_fields_are_masked(begin):

@@ -33,7 +33,7 @@ from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.shared.certificate_requests import asked_for, read_request
 from controllers.shared.slices import SliceGroup, arrange, identity
 from controllers.taint_eviction import countdown
-from tests.controllers import pod_lives
+from tests.controllers import pod_lifecycle
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
 PATIENCE = 2.0
@@ -176,22 +176,24 @@ def test_recommendation_history_is_bounded() -> None:
     assert len(history._highest._values) == 1
 
 
-MAINS = [pod_lives.container(f"c{number}") for number in range(1500)]
-SIDECARS = [pod_lives.container(f"c{number}", restartPolicy="Always") for number in range(1500)]
+MAINS = [pod_lifecycle.container(f"c{number}") for number in range(1500)]
+SIDECARS = [pod_lifecycle.container(f"c{number}", restartPolicy="Always") for number in range(1500)]
 
 
 @pytest.mark.parametrize(
     "tree",
     [
-        pod_lives.pod(*MAINS),
-        pod_lives.pod(initContainers=MAINS),
-        pod_lives.pod(initContainers=SIDECARS),
-        pod_lives.pod(initContainers=SIDECARS, annotations={f"{pod_lives.NOTE}/exit-code": "0"}, restartPolicy="Never"),
+        pod_lifecycle.pod(*MAINS),
+        pod_lifecycle.pod(initContainers=MAINS),
+        pod_lifecycle.pod(initContainers=SIDECARS),
+        pod_lifecycle.pod(
+            initContainers=SIDECARS, annotations={f"{pod_lifecycle.NOTE}/exit-code": "0"}, restartPolicy="Never"
+        ),
     ],
     ids=["main", "init", "sidecar", "sidecars that stop"],
 )
 def test_pod_with_1500_containers_takes_linear_time(tree: dict[str, Any]) -> None:
     with soon():
-        tree, history = pod_lives.live(tree)
+        tree, history = pod_lifecycle.run_lifecycle(tree)
     assert len(history) < 5
     assert tree["status"]["phase"] in ("Running", "Succeeded")

@@ -22,7 +22,7 @@ from controller_manager.testing import Cluster, Replica, builders
 pytestmark = pytest.mark.virtual
 
 
-class Works:
+class Healthy:
     """A controller that is well: it notes what it is called for."""
 
     seen: list[str]
@@ -35,7 +35,7 @@ class Works:
         return None
 
 
-class Fails(Works):
+class Failing(Healthy):
     """A controller whose constructor raises for as long as `broken` says so."""
 
     broken: Callable[[], bool]
@@ -47,15 +47,15 @@ class Fails(Works):
             raise RuntimeError("no such cloud")
 
 
-def works(resource: Resource[Any] = PODS) -> tuple[AnySpec, list[str]]:
+def healthy_controller(resource: Resource[Any] = PODS) -> tuple[AnySpec, list[str]]:
     seen: list[str] = []
-    made = type("Seen", (Works,), {"seen": seen})
+    made = type("Seen", (Healthy,), {"seen": seen})
     return ControllerSpec(name="well-controller", reconciler=made, options=Options, watches=(For(resource),)), seen
 
 
-def fails(broken: Callable[[], bool] = lambda: True) -> tuple[AnySpec, list[float]]:
+def failing_controller(broken: Callable[[], bool] = lambda: True) -> tuple[AnySpec, list[float]]:
     tries: list[float] = []
-    made = type("Failing", (Fails,), {"tries": tries, "seen": [], "broken": staticmethod(broken)})
+    made = type("Failing", (Failing,), {"tries": tries, "seen": [], "broken": staticmethod(broken)})
     return ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(For(NAMESPACES),)), tries
 
 
@@ -84,8 +84,8 @@ def sample(replica: Replica, family: str, labels: dict[str, str]) -> float | Non
 
 
 async def test_failing_constructor_affects_one_controller_only() -> None:
-    (well, seen), (ill, tries) = works(), fails()
-    async with managing(specs=(ill, well)) as (cluster, replica):
+    (healthy, seen), (failing, tries) = healthy_controller(), failing_controller()
+    async with managing(specs=(failing, healthy)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(5)
         assert seen == ["a"]
@@ -102,8 +102,8 @@ async def test_failing_constructor_affects_one_controller_only() -> None:
 
 
 async def test_start_retries_back_off_to_one_minute() -> None:
-    ill, tries = fails()
-    async with managing(specs=(ill,)) as (cluster, _):
+    failing, tries = failing_controller()
+    async with managing(specs=(failing,)) as (cluster, _):
         await cluster.sleep(600)
         pauses = [after - before for before, after in pairwise(tries)]
         assert pauses[:7] == pytest.approx([1, 2, 4, 8, 16, 32, 60], abs=0.01)
@@ -112,8 +112,8 @@ async def test_start_retries_back_off_to_one_minute() -> None:
 
 async def test_healthz_fails_after_ten_minutes_of_crashes_and_recovers() -> None:
     broken = True
-    ill, _ = fails(lambda: broken)
-    async with managing(specs=(ill,)) as (cluster, replica):
+    failing, _ = failing_controller(lambda: broken)
+    async with managing(specs=(failing,)) as (cluster, replica):
         await cluster.sleep(590)
         assert await statuses(replica) == [200, 200, 500]
         await cluster.sleep(30)
@@ -135,7 +135,7 @@ async def test_failed_watch_restarts_controller_with_all_objects() -> None:
         return (change.key,)
 
     seen: list[str] = []
-    made = type("Seen", (Works,), {"seen": seen})
+    made = type("Seen", (Healthy,), {"seen": seen})
     spec = ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(Mapped(PODS, keys),))
     async with managing(specs=(spec,)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
@@ -157,10 +157,10 @@ async def test_refused_informer_blocks_its_controllers_only(refusal: errors.ApiE
         return Response(refusal.code, {}, refusal.status().encode())
 
     refused = True
-    well, seen = works()
-    made = type("Seen", (Works,), {"seen": []})
+    healthy, seen = healthy_controller()
+    made = type("Seen", (Healthy,), {"seen": []})
     other = ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(For(SERVICES),))
-    async with managing(specs=(other, well)) as (cluster, replica):
+    async with managing(specs=(other, healthy)) as (cluster, replica):
         replica.network.intercept(refuse)
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(1000)
@@ -178,7 +178,7 @@ async def test_conflicting_index_crashes_one_controller_only() -> None:
     def watch() -> For[Any]:
         return For(PODS, indexes={"by-node": lambda pod: (pod.spec.node_name,)})
 
-    made = type("Seen", (Works,), {"seen": []})
+    made = type("Seen", (Healthy,), {"seen": []})
     first = ControllerSpec(name="first-controller", reconciler=made, options=Options, watches=(watch(),))
     second = ControllerSpec(name="second-controller", reconciler=made, options=Options, watches=(watch(),))
     async with managing(specs=(first, second)) as (cluster, replica):
@@ -190,7 +190,7 @@ async def test_conflicting_index_crashes_one_controller_only() -> None:
 async def test_stop_cancels_endless_reconcile_and_releases_lease() -> None:
     ends: list[str] = []
 
-    class Endless(Works):
+    class Endless(Healthy):
         async def reconcile(self, key: Key) -> Requeue | None:
             try:
                 await asyncio.Event().wait()

@@ -173,7 +173,7 @@ async def start(cluster: Cluster, reconciler: type[Author], **more: Any) -> Any:
     return replica
 
 
-async def live_through(reconciler: type[Author], failure: Exception | None = None, seconds: float = 20.0) -> None:
+async def run_controller(reconciler: type[Author], failure: Exception | None = None, seconds: float = 20.0) -> None:
     """What a test does that asks for nothing, and may fail by itself."""
     async with Cluster() as cluster:
         await start(cluster, reconciler)
@@ -194,21 +194,21 @@ WRONG = {
         Spinning,
         (
             r"author-controller asked to run again at once \d+ times in a row on default/p; .*"
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Spinning.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Spinning.reconcile"
         ),
     ),
     "a return value that is no outcome": (
         Affirmative,
         (
             r"author-controller failed .* on default/p: TypeError: reconcile returned True; .*"
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Affirmative.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Affirmative.reconcile"
         ),
     ),
     "an error in every run": (
         Impatient,
         (
             r"author-controller failed .* on default/p: RuntimeError: not ready; "
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Impatient.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Impatient.reconcile"
         ),
     ),
     "a conflict in every run": (
@@ -219,47 +219,47 @@ WRONG = {
         Misspelt,
         (
             r"author-controller failed .* on default/p: .*spec.hostnaem: field not declared in schema; "
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Misspelt.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Misspelt.reconcile"
         ),
     ),
     "an annotation that differs in every run": (
         Annotating,
         (
             r"author-controller ran 50 times in a row on default/p because of its own writes of pods default/p; .*"
-            r"woken by: pods default/p updated; at .*test_complaints.py:\d+ in Annotating.reconcile"
+            r"woken by: pods default/p updated; at .*test_manager_failures.py:\d+ in Annotating.reconcile"
         ),
     ),
     "a status that differs in every run": (
         Reporting,
         (
             r"author-controller ran 50 times in a row on default/p because of its own writes of pods default/p; .*"
-            r"at .*test_complaints.py:\d+ in Reporting.reconcile"
+            r"at .*test_manager_failures.py:\d+ in Reporting.reconcile"
         ),
     ),
     "a crash": (Crashing, r"author-controller crashed: ZeroDivisionError: made wrong"),
 }
 
 
-@pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
-async def test_defective_controller_fails_a_waiting_test(reconciler: type[Author], told: str) -> None:
+@pytest.mark.parametrize(("reconciler", "message"), WRONG.values(), ids=WRONG)
+async def test_defective_controller_fails_a_waiting_test(reconciler: type[Author], message: str) -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, reconciler)
-        with pytest.raises(ManagerFailedError, match=told):
+        with pytest.raises(ManagerFailedError, match=message):
             await cluster.advance(20)
         await replica.stop()
 
 
-@pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
-async def test_defective_controller_fails_a_test_that_does_not_wait(reconciler: type[Author], told: str) -> None:
-    with pytest.raises(ManagerFailedError, match=told):
-        await live_through(reconciler)
+@pytest.mark.parametrize(("reconciler", "message"), WRONG.values(), ids=WRONG)
+async def test_defective_controller_fails_a_test_that_does_not_wait(reconciler: type[Author], message: str) -> None:
+    with pytest.raises(ManagerFailedError, match=message):
+        await run_controller(reconciler)
 
 
 async def test_endless_step_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_watch, "LIMIT", 0.3)
-    told = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
-    with pytest.raises(ManagerFailedError, match=told):
-        await live_through(Busy, seconds=0.004)
+    message = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
+    with pytest.raises(ManagerFailedError, match=message):
+        await run_controller(Busy, seconds=0.004)
 
 
 class GreetingSpec(Model):
@@ -300,9 +300,9 @@ GREETINGS = Resource("example.com", "v1", "greetings", "Greeting", namespaced=Tr
 
 
 async def test_object_that_does_not_fit_its_model_fails_the_test() -> None:
-    told = (
+    message = (
         r"greeter cannot read greetings\.example\.com default/hello: .* at `\$\.spec\.replicas\[?.*; "
-        r"the model is Greeting at .*test_complaints\.py:\d+"
+        r"the model is Greeting at .*test_manager_failures\.py:\d+"
     )
     tree = {
         "apiVersion": "example.com/v1",
@@ -319,7 +319,7 @@ async def test_object_that_does_not_fit_its_model_fails_the_test() -> None:
         await cluster.sleep(1)
         await cluster.client.raw(Call("POST", GREETINGS.path("default"), body=msgspec.json.encode(tree)))
         replica = await cluster.manage("--leader-elect=false", specs=[spec])
-        with pytest.raises(ManagerFailedError, match=told):
+        with pytest.raises(ManagerFailedError, match=message):
             await cluster.settle()
         await replica.stop()
 
@@ -348,16 +348,16 @@ async def test_strict_false_allows_defects() -> None:
 
 async def test_failure_of_the_test_itself_takes_precedence() -> None:
     with pytest.raises(LookupError):
-        await live_through(Forgetful, LookupError())
+        await run_controller(Forgetful, LookupError())
 
 
 async def test_manager_ending_unexpectedly_fails_the_test() -> None:
-    told = "manager-1 ended unasked: the lease .* could not be renewed for 10 s"
+    message = "manager-1 ended unasked: the lease .* could not be renewed for 10 s"
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=ttl")
         await cluster.settle()
         replica.network.cut()
-        with pytest.raises(ManagerFailedError, match=told):
+        with pytest.raises(ManagerFailedError, match=message):
             await cluster.advance(60)
         await replica.ended()
 
