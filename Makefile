@@ -3,18 +3,18 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
-# A .venv whose Python is gone, too old, or not the one that PYTHON asks for, is made anew.
+# A .venv whose Python is gone, too old, or not the one that PYTHON asks for, is replaced.
 VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 ASKED := $(if $(filter environment command,$(firstword $(origin PYTHON))),$(shell $(PYTHON) -c '$(VERSION)'))
 FITS := import sys; sys.exit(sys.version_info < (3, 11) or "$(ASKED)" not in ("", "%d.%d" % sys.version_info[:2]))
 $(shell { [ ! -e .venv ] && [ ! -L .venv ]; } || $(BIN)/python -c '$(FITS)' 2>/dev/null || rm -rf .venv)
 
-.PHONY: run test stores check bench soak fuzz lock lowest clean
+.PHONY: run test stores check bench seeds soak fuzz lock lowest clean
 
 run: .venv/runtime ## start an API server and two controller managers
 	@exec $(BIN)/cluster-up --data-dir .cluster --api-port 6443 --managers 2 $(ARGS)
 
-test: .venv/dev ## all tests but the long trials; installs the programs they use, as far as it may
+test: .venv/dev ## all tests but the long ones; installs the programs they use, as far as it may
 	@$(BIN)/python tests/programs.py
 	$(BIN)/python -m pytest -n 3 $(ARGS)
 
@@ -36,8 +36,10 @@ check: .venv/dev ## style, types, floors, house rules
 bench: .venv/dev ## every benchmark, each against its ceiling
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: .venv/dev ## long trials, and tests with faults for many seeds: make soak SEEDS=5000 ARGS=tests/scenarios/test_soak.py
-	$(BIN)/python -m pytest -n 2 --seeds=$(or $(SEEDS),5000) $(ARGS) || [ $$? -eq 5 ] # where none of them has seeds
+seeds: .venv/dev ## tests with faults, for many seeds: make seeds SEEDS=5000 ARGS=tests/scenarios/test_job_faults.py
+	$(BIN)/python -m pytest -n 2 --seeds=$(or $(SEEDS),200) $(ARGS) || [ $$? -eq 5 ] # where none of them has seeds
+
+soak: seeds ## the same, and the long tests: make soak SEEDS=5000 ARGS=tests/scenarios/test_soak.py
 	LONG=1 $(BIN)/python -m pytest -n 2 -m long --timeout=0 $(ARGS) || [ $$? -eq 5 ] # or none is long
 
 fuzz: .venv/dev ## many requests made up from the published descriptions: make fuzz EXAMPLES=500 SEED=3
@@ -47,7 +49,7 @@ fuzz: .venv/dev ## many requests made up from the published descriptions: make f
 COMPILE := .venv/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --upgrade
 
-lock: .venv/dev ## choose versions anew and write them to requirements/
+lock: .venv/dev ## choose the newest versions and write them to requirements/
 	$(PYTHON) -m venv .venv/lock
 	.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check 'pip-tools>=7.5,<8'
 	$(COMPILE) -o requirements/runtime.txt pyproject.toml

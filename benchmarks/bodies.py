@@ -16,8 +16,10 @@ from benchmarks.harness import Result, pod
 from controller_manager.common.api.core import ENDPOINTS, PODS, Endpoints, Pod
 from controller_manager.common.api.model import Object
 from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.common.transport.transport import Handle
-from controller_manager.framework.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
+from controller_manager.framework import Client
+from controller_manager.framework.client.requests import JSON, PROTOBUF, RequestEncoder
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
 

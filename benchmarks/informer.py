@@ -16,8 +16,9 @@ from controller_manager.common.api.core import PODS, Pod
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.common.base.tasks import Tasks
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
 from controller_manager.framework.cache.informers import Informers
-from controller_manager.framework.client import Client, InProcessTransport
 
 COUNT = 50_000
 PAGE = 500

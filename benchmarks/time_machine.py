@@ -63,7 +63,7 @@ async def _day() -> None:
             await agents.join(f"node-{number}", zone=f"zone-{number % 3}")
         await cluster.manage(_ALONE)
         beating = asyncio.ensure_future(agents.run())
-        async with PodAgent(cluster, nodes=sorted(agents.says), ends=_ends):
+        async with PodAgent(cluster, nodes=sorted(agents.readiness), ends=_ends):
             for number in range(WORKLOADS):
                 await cluster.client.create(DEPLOYMENTS, _deployment(f"web-{number}", REPLICAS))
             await cluster.client.create(CRON_JOBS, _cron_job("report", "*/15 * * * *"))

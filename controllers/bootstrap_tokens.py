@@ -15,14 +15,15 @@ from controller_manager.common.api.errors import Conflict, NotFound
 from controller_manager.common.api.platform import SYSTEM_NAMESPACE
 from controller_manager.common.api.timestamps import parse_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    Change,
     Context,
     ControllerSpec,
     For,
+    Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     try_write,

@@ -23,8 +23,7 @@ from controller_manager.common.api.reviews import (
 )
 from controller_manager.common.api.timestamps import time_of
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
+from controller_manager.framework import Context, ControllerSpec, For, Key, Options, PolicyRule, Requeue
 
 from .shared.certificate_requests import (
     Asked,

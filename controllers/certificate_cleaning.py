@@ -17,8 +17,7 @@ from controller_manager.common.api.certificates import (
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.timestamps import nonzero_time, parse_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
+from controller_manager.framework import Context, ControllerSpec, For, Key, Options, PolicyRule, Requeue
 
 POD_CERTIFICATES = "PodCertificateRequest"
 FOR_PODS = timedelta(minutes=15)

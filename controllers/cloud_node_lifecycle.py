@@ -6,7 +6,7 @@ from enum import Enum, auto
 from controller_manager.common.api.conditions import condition_of
 from controller_manager.common.api.core import NODES, Node, Taint
 from controller_manager.common.api.errors import ApiError, Conflict, NotFound
-from controller_manager.framework.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, key_of
+from controller_manager.framework import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, key_of
 
 from .node_lifecycle.controller import NodeLifecycleOptions
 from .shared.cloud import answer_of

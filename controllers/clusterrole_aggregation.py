@@ -7,14 +7,14 @@ import msgspec
 
 from controller_manager.common.api.rbac import CLUSTER_ROLES, ClusterRole, RoleRule
 from controller_manager.common.api.selectors import LabelSelector
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
     Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     TerminalError,
     key_of,

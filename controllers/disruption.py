@@ -28,14 +28,15 @@ from controller_manager.common.api.policy import (
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.fair_loop import Turn
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    Change,
     Context,
     ControllerSpec,
     For,
+    Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     controller_of,

@@ -32,15 +32,18 @@ from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Family, Histograms
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
+    Duration,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
+    flag,
     try_write,
 )
 

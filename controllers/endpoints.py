@@ -27,16 +27,19 @@ from controller_manager.common.api.core import (
 from controller_manager.common.api.errors import ApiError, NotFound
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
+    Duration,
     For,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
+    flag,
     key_of,
     try_write,
 )

@@ -9,18 +9,20 @@ from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.common.base.metrics import Counters, Family
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     TerminalError,
     controller_ref,
+    flag,
     key_of,
     try_write,
 )

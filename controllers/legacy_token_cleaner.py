@@ -13,14 +13,16 @@ from controller_manager.common.api.errors import Conflict, NotFound
 from controller_manager.common.api.platform import SYSTEM_NAMESPACE
 from controller_manager.common.api.timestamps import parse_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Duration, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Add,
     Context,
     ControllerSpec,
+    Duration,
     Key,
     Mapped,
+    Options,
     PolicyRule,
+    flag,
     key_of,
     try_write,
 )

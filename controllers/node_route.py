@@ -16,9 +16,8 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.errors import describe
 from controller_manager.common.base.metrics import Counters, Family
 from controller_manager.common.base.tasks import all_of
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
-from controller_manager.framework.cloud_provider import Route
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    STRATEGIC_MERGE_PATCH,
     Add,
     Change,
     Context,
@@ -29,6 +28,7 @@ from controller_manager.framework.controller import (
     Requeue,
     key_of,
 )
+from controller_manager.framework.cloud_provider import Route
 
 from .shared.cloud import FAILURES, answer_of
 from .shared.node_ranges import Network, NodeRangeOptions, ranges_of

@@ -22,9 +22,17 @@ from controller_manager.common.api.storage import (
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base import clock
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.controller import Context, ControllerSpec, Key, Mapped, PolicyRule, update_status
+from controller_manager.framework import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    Options,
+    PolicyRule,
+    update_status,
+)
 
 from .shared.claims import PRE_RESIZE_CAPACITY, size_of
 from .shared.storage_operations import storage_operations

@@ -12,17 +12,19 @@ from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family
 from controller_manager.common.base.tasks import all_of
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    STRATEGIC_MERGE_PATCH,
     Add,
     Change,
     Context,
     ControllerSpec,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    flag,
     key_of,
 )
 

@@ -23,8 +23,7 @@ from controller_manager.common.api.errors import ApiError, NotFound
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, Requeue
+from controller_manager.framework import Context, ControllerSpec, For, Key, Mapped, Options, PolicyRule, Requeue
 
 from .shared.device_claims import devices_of, pools_of
 

@@ -8,17 +8,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.framework.controller import (
-    Add,
-    Context,
-    ControllerSpec,
-    For,
-    Key,
-    Mapped,
-    PolicyRule,
-    key_of,
-    try_write,
-)
+from controller_manager.framework import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
 
 from .shared.namespaces import namespace_of, takes_content
 from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions, read_root_cas
@@ -27,8 +17,8 @@ NAME = "kube-root-ca.crt"
 DATA = "ca.crt"
 DESCRIPTION = f"{PLATFORM_DOMAIN}/description"
 ABOUT = (
-    "Certificates of the authorities by which pods can tell that they talk to the API server of this cluster at its "
-    "addresses within the cluster, such as kubernetes.default.svc; they are good for nothing else."
+    "Certificates of the authorities with which pods verify the API server of this cluster at its addresses within "
+    "the cluster, such as kubernetes.default.svc. They are valid for nothing else."
 )
 _OF_THAT_NAME = f"metadata.name={NAME}"
 

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from controller_manager.common.api.core import SECRETS, SERVICE_ACCOUNTS, Secret, ServiceAccount
 from controller_manager.common.api.errors import Conflict, NotFound
 from controller_manager.common.base.clock import sleep_for_housekeeping
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.client import ConfigError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     STALE_CACHE,
     Add,
+    Change,
+    ConfigError,
     Context,
     ControllerSpec,
     For,
+    Informers,
     Key,
     Mapped,
     PolicyRule,

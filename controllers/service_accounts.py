@@ -5,7 +5,7 @@ import contextlib
 from controller_manager.common.api.core import NAMESPACES, SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.common.api.errors import AlreadyExists
 from controller_manager.common.api.model import ObjectMeta
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write
+from controller_manager.framework import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write
 
 from .shared.namespaces import namespace_of, takes_content
 from .shared.service_accounts import ServiceAccountOptions

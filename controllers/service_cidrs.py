@@ -15,8 +15,7 @@ from controller_manager.common.api.networking import GROUP, IP_ADDRESSES, SERVIC
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
@@ -24,6 +23,7 @@ from controller_manager.framework.controller import (
     Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     Resource,

@@ -14,9 +14,8 @@ from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.base import clock
 from controller_manager.common.base.errors import describe
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
-from controller_manager.framework.cloud_provider import ImplementedElsewhere, RetryLater
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    STRATEGIC_MERGE_PATCH,
     Add,
     Change,
     Context,
@@ -31,6 +30,7 @@ from controller_manager.framework.controller import (
     flag,
     key_of,
 )
+from controller_manager.framework.cloud_provider import ImplementedElsewhere, RetryLater
 
 from .shared.cloud import FAILURES, answer_of, backends, identities, is_included
 

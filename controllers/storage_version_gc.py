@@ -18,8 +18,7 @@ from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.platform import GROUP_DOMAIN, SYSTEM_NAMESPACE
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     LEASES,
     STALE_CACHE,
     Change,
@@ -30,6 +29,7 @@ from controller_manager.framework.controller import (
     Key,
     Lease,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     key_of,

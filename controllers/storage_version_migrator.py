@@ -37,18 +37,18 @@ from controller_manager.common.api.storage_migration import (
 )
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.options import Options
-from controller_manager.framework.client.discovery import ServedResource, resources
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
     Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
 )
+from controller_manager.framework.client.discovery import ServedResource, resources
 
 NAME = "storage-version-migrator-controller"
 RUNNER = "migration-runner-controller"

@@ -12,14 +12,14 @@ from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.api.scheduling import FOR_GOOD, by_key, no_execute, patience
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
     Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     key_of,

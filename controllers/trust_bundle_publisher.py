@@ -14,16 +14,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.framework.controller import (
-    Add,
-    Context,
-    ControllerSpec,
-    Informer,
-    Key,
-    PolicyRule,
-    Requeue,
-    Resource,
-)
+from controller_manager.framework import Add, Context, ControllerSpec, Informer, Key, PolicyRule, Requeue, Resource
 
 from .root_ca_publisher import check
 from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions

@@ -5,8 +5,7 @@ import contextlib
 
 from controller_manager.common.api.core import NODES
 from controller_manager.common.api.errors import NotFound
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Add, Context, ControllerSpec, For, Key, PolicyRule, Priority, key_of
+from controller_manager.framework import Add, Context, ControllerSpec, For, Key, Options, PolicyRule, Priority, key_of
 
 TTL = "node.alpha.kubernetes.io/ttl"
 WORKERS = 5

@@ -5,8 +5,7 @@ from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.timestamps import time_of
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Family, Histograms
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
+from controller_manager.framework import Context, ControllerSpec, For, Int32, Key, Options, PolicyRule, Requeue, flag
 
 _LATENCY = Family(
     "ttl_after_finished_controller_job_deletion_duration_seconds",

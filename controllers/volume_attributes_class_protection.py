@@ -14,8 +14,7 @@ from controller_manager.common.api.storage import (
     PersistentVolumeClaim,
     VolumeAttributesClass,
 )
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
@@ -23,6 +22,7 @@ from controller_manager.framework.controller import (
     Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
 )
 

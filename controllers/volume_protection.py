@@ -16,14 +16,15 @@ from controller_manager.common.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     STALE_CACHE,
+    Change,
     Context,
     ControllerSpec,
+    Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     in_parallel,

@@ -15,7 +15,7 @@ from apiserver_stub.webhooks.egress import EgressSelector
 from apiserver_stub.webhooks.service_resolver import ServiceResolver
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.authorization import Authorizer
 
 Create = Callable[[str, Tree], Awaitable[None]]

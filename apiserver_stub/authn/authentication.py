@@ -28,7 +28,7 @@ from controller_manager.common.base.metrics import Family, Histograms
 from controller_manager.common.base.registry import Registry
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.access_metrics import AuthenticationMetrics, TokenCacheMetrics
 from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,

@@ -18,7 +18,7 @@ from apiserver_stub.common.flags import AuthorizationOptions
 from apiserver_stub.common.offload import StepRunner, at_once
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.access_metrics import AuthorizationMetrics as RequestMetrics
 from controller_manager.common.serving.authorization import Authorizer
 from controller_manager.common.transport.dialer import Dialer

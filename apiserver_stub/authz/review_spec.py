@@ -6,7 +6,8 @@ from typing import Any
 
 from apiserver_stub.authz.selectors import field_requirements, label_requirements
 from controller_manager.common.api.tree import Tree
-from controller_manager.common.cel import STRING, Environment, ListType, MapType, ObjectType
+from controller_manager.common.cel.environment import Environment
+from controller_manager.common.cel.types import STRING, ListType, MapType, ObjectType
 from controller_manager.common.serving.authorization import NO_SELECTORS, AuthorizerAttributes
 
 _RESOURCE_FIELDS = ("namespace", "verb", "group", "version", "resource", "subresource", "name")

@@ -91,7 +91,8 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.common.component.pages import Profiling
 from controller_manager.common.component.process_metrics import register_process_metrics
-from controller_manager.common.options import Parsed, reported_version
+from controller_manager.common.options.command_line import reported_version
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.authentication import RequestHeaderConfig
 from controller_manager.common.serving.health import Health
 from controller_manager.common.transport.dialer import Dialer

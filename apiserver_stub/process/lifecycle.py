@@ -22,9 +22,9 @@ from apiserver_stub.verbs import RequestScope
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.tasks import all_of
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 
-_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
+_UPKEEP = 60.0  # seconds between two checks of the default objects
 
 
 async def _nothing() -> None:

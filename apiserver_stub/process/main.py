@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from apiserver_stub.common.flags import FLAGS, ServingOptions
 from controller_manager.common.component.signals import end_before_start
-from controller_manager.common.options import command_line
+from controller_manager.common.options.command_line import command_line
 
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."

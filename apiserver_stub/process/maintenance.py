@@ -19,7 +19,9 @@ from apiserver_stub.storage.integrity import JUMP
 from apiserver_stub.storage.interface import Unusable
 from apiserver_stub.storage.snapshot import Content, check, restore, take
 from controller_manager.common.base.clock import monotonic
-from controller_manager.common.options import FlagSet, Options, Parsed, command_line, flag
+from controller_manager.common.options.command_line import command_line
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import FlagSet, Parsed
 from controller_manager.common.transport.transport import ConfigError
 
 _EVERY = 1.0  # seconds between two progress messages

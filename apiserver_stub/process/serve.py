@@ -26,7 +26,7 @@ from controller_manager.common.component.pages import Profiling
 from controller_manager.common.component.process import run_process, start_watchdog
 from controller_manager.common.component.secure_server import secure_server
 from controller_manager.common.component.signals import LONGEST_STOP, obey_signals
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.http_server import ServerLimits
 from controller_manager.common.serving.trust import Trust
 

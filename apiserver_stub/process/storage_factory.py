@@ -20,7 +20,7 @@ from apiserver_stub.watch_cache.row import decode_error_of, plain_error_of
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.registry import Registry
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.health import Health
 from controller_manager.common.transport.dialer import Dialer
 

@@ -28,7 +28,8 @@ from controller_manager.common.component.pages import (
     metrics_handler,
 )
 from controller_manager.common.component.process_metrics import build_info
-from controller_manager.common.options import Parsed, reported_version
+from controller_manager.common.options.command_line import reported_version
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.health import Health
 
 _STORES = ("etcd", "etcd-readiness")  # names of the store in `exclude` parameters

@@ -8,15 +8,10 @@ from functools import partial
 from typing import Any
 
 from apiserver_stub.common.offload import StepRunner, at_once
-from controller_manager.common.cel import (
-    BOOL,
-    CompileError,
-    CostBudget,
-    CostExceeded,
-    Environment,
-    EvaluationError,
-    Program,
-)
+from controller_manager.common.cel.environment import Environment, Program
+from controller_manager.common.cel.syntax import CompileError
+from controller_manager.common.cel.types import BOOL
+from controller_manager.common.cel.values import CostBudget, CostExceeded, EvaluationError
 
 MOST_OF_ONE = 1_000_000
 """The cost limit of one condition."""

@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 
 from controller_manager.app import ENTRY_POINTS
 from controller_manager.app.features import ManagerFeatureOptions
-from controller_manager.common.options import Check, Options, Parsed, StringList, flag
-from controller_manager.common.options.parse import did_you_mean
-from controller_manager.framework.controller import ControllerSpec
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Check, Parsed, did_you_mean
+from controller_manager.common.options.types import StringList
+from controller_manager.framework.controller.spec import ControllerSpec
 
 _NAME = "controllers"
 _PRIVATE = "controller_manager_builtins"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -13,24 +13,25 @@ from controller_manager.app.reachability import ObservedTransport, Reachability
 from controller_manager.app.service_accounts import Account
 from controller_manager.common.base.metrics import Family, Shown
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Check, Int32, Options, Parsed, StringMap, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Check, Parsed
+from controller_manager.common.options.types import Int32, StringMap
+from controller_manager.common.transport.connections import Connections
 from controller_manager.common.transport.credentials import Obtain
+from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.common.transport.kubeconfig import from_flags
 from controller_manager.common.transport.metrics import TransportMetrics
-from controller_manager.framework.client import (
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.client.requests import (
     JSON,
     PROTOBUF,
     AdaptiveThrottle,
-    Client,
     ClientMetrics,
     RequestEncoder,
     Throttle,
-    Transport,
 )
-from controller_manager.framework.leader import FencedTransport
-
-if TYPE_CHECKING:
-    from controller_manager.framework.client import HttpTransport
+from controller_manager.framework.leader.elector import FencedTransport
 
 
 class Network(Protocol):
@@ -53,9 +54,6 @@ class HttpNetwork:
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
-        from controller_manager.common.transport.connections import Connections
-        from controller_manager.framework.client import HttpTransport  # so that --help does not load the HTTP library
-
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
             return first.with_credentials(obtain)

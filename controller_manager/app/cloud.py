@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from controller_manager.common.base.errors import CannotStart, describe
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Check, Options, Parsed, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Check, Parsed
 from controller_manager.framework.cloud_provider import CloudContext, CloudProvider, MakeCloudProvider
 
 ENTRY_POINTS = "cluster_controller_manager.cloud_providers"

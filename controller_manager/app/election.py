@@ -22,18 +22,17 @@ from controller_manager.common.api.core import NAMESPACES
 from controller_manager.common.api.platform import GROUP_DOMAIN, MANAGER_NAME, SYSTEM_NAMESPACE
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Check, Duration, Options, Parsed, StringMap, flag
-from controller_manager.framework.cache import Shard
-from controller_manager.framework.client import Client, ConfigError
-from controller_manager.framework.leader import (
-    Elector,
-    LeaderMetrics,
-    LeaseTimings,
-    Membership,
-    SharedElection,
-    SharedLocks,
-    Work,
-)
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Check, Parsed
+from controller_manager.common.options.types import Duration, StringMap
+from controller_manager.common.transport.transport import ConfigError
+from controller_manager.framework.cache.shard import Shard
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.leader.elector import Elector, LeaderMetrics
+from controller_manager.framework.leader.lease import LeaseTimings
+from controller_manager.framework.leader.membership import Membership
+from controller_manager.framework.leader.shared_election import SharedElection, Work
+from controller_manager.framework.leader.shared_leases import SharedLocks
 
 _LEASES = "leases"
 MOST_SHARDS = 64
@@ -176,8 +175,8 @@ def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
     found: list[LockSpec] = []
     keyed = frozenset(spec.sharded_by.name for spec in specs if spec.sharded_by not in (None, NAMESPACES))
     for spec in specs:
-        said = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
-        count = int(next(filter(None, said), "0"))
+        given = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
+        count = int(next(filter(None, given), "0"))
         kinds = frozenset() if spec.sharded_by == NAMESPACES else keyed
         shards = [LockSpec(f"{spec.name}-shard-{index}", spec, Shard(index, count, kinds)) for index in range(count)]
         found += shards or [LockSpec(spec.name, spec)]

@@ -11,7 +11,9 @@ from controller_manager.common.api.platform import API_VERSION
 from controller_manager.common.component import features
 from controller_manager.common.component.features import COMMON, OURS, check_component, feature_gates
 from controller_manager.common.component.request_headers import REMOTE_UID
-from controller_manager.common.options import StringList, StringMultimap, Version, flag
+from controller_manager.common.options.flag import flag
+from controller_manager.common.options.gates import Version
+from controller_manager.common.options.types import StringList, StringMultimap
 
 WATCH_LIST = "WatchListClient"
 AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"

@@ -10,7 +10,7 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.framework.client.events import EventWriter
 from controller_manager.framework.controller.runner import Controller
-from controller_manager.framework.leader import Elector
+from controller_manager.framework.leader.elector import Elector
 
 _FLUSH_EVENTS = 2.0  # seconds to write the last events when it stops
 
@@ -71,7 +71,7 @@ class LeaderGroup:
         """Run the controllers until `stop`. Cancellation ends them at once."""
         self.leading.set()
         try:
-            with self._telling_of_the_lead():
+            with self._reporting_leadership():
                 async with Tasks() as tasks:
                     running: list[asyncio.Task[Any]] = []
                     tasks.start(self._start_controllers(tasks, running), name="start the controllers")
@@ -94,7 +94,7 @@ class LeaderGroup:
             running.append(tasks.start(controller.run(), name=name))
 
     @contextlib.contextmanager
-    def _telling_of_the_lead(self) -> Iterator[None]:
+    def _reporting_leadership(self) -> Iterator[None]:
         """Record events on the lease when it is acquired and released, but not after a loss of leadership."""
         lease = self._elector.lease if self._elector is not None else None
         if self._elector is None or lease is None:

@@ -9,7 +9,8 @@ from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.manager import Manager
 from controller_manager.app.program import ProcessProgram, author_program, manager_program
 from controller_manager.common.component.signals import end_before_start, obey_signals
-from controller_manager.common.options import Parsed, command_line
+from controller_manager.common.options.command_line import command_line
+from controller_manager.common.options.parse import Parsed
 
 
 def main(specs: Sequence[catalog.AnySpec], *, name: str, builtins: bool = False) -> None:

@@ -29,16 +29,19 @@ from controller_manager.common.base.tasks import Tasks, first_of, keep_running
 from controller_manager.common.component.options import MetricsOptions, ProfilingOptions
 from controller_manager.common.component.pages import Handler, Profiling, debugging_routes, metrics_handler
 from controller_manager.common.component.process_metrics import register_process_metrics
-from controller_manager.common.options import Duration, Options, Parsed, flag, reported_version
+from controller_manager.common.options.command_line import reported_version
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Parsed
+from controller_manager.common.options.types import Duration
 from controller_manager.common.serving.health import Health
 from controller_manager.common.serving.trust import Trust
-from controller_manager.framework.cache import Informers, ShardInformers
+from controller_manager.framework.cache.informers import Informers, ShardInformers
 from controller_manager.framework.client.events import EventWriter, Occurrence, Recorder
 from controller_manager.framework.cloud_provider import MakeCloudProvider
-from controller_manager.framework.controller import Context
 from controller_manager.framework.controller.runner import Controller, ControllerMetrics, ControllerState, Phase
-from controller_manager.framework.leader import LeadershipLost, identity
-from controller_manager.framework.work import WorkMetrics
+from controller_manager.framework.controller.spec import Context
+from controller_manager.framework.leader.elector import LeadershipLost, identity
+from controller_manager.framework.work.metrics import WorkMetrics
 
 _CLOSE_PAGES = 3.0  # seconds for the last responses when it stops
 _NO_CLOUDS: Mapping[str, MakeCloudProvider] = {}
@@ -187,15 +190,15 @@ class Manager:
         try:
             ending = await self._serve_and_take_part()
         except BaseExceptionGroup as bug:
-            self._log.critical("stopped", reason=f"an error nobody expected: {describe(bug)}", status=1, exc_info=bug)
+            self._log.critical("stopped", reason=f"an unexpected error: {describe(bug)}", status=1, exc_info=bug)
             raise
         finally:
             await self._guard.close()
             await self._clients.close()
             if self._cloud is not None:
                 await self._cloud.close()
-        tell = self._log.info if ending.status == 0 else self._log.error
-        tell("stopped", reason=ending.reason, status=ending.status)
+        log = self._log.info if ending.status == 0 else self._log.error
+        log("stopped", reason=ending.reason, status=ending.status)
         return ending
 
     async def _serve_and_take_part(self) -> Ending:
@@ -284,14 +287,14 @@ class Manager:
                 spec.name, writes.may_write, spec.qps_factor, spec.account, writes.unanswered, spec.aliases
             ),
             self._informers,
-            Recorder(partial(self._tell, spec.account), spec.reporter or spec.name),
+            Recorder(partial(self._record, spec.account), spec.reporter or spec.name),
             runtime.log(spec.name),
             runtime,
             parsed[ManagerFeatureOptions].enabled,
             self._cloud if spec.cloud else None,
         )
 
-    def _tell(self, account: str, it: Occurrence) -> None:
+    def _record(self, account: str, it: Occurrence) -> None:
         """Queue an event to be written as the service account of its controller, in a separate queue."""
         if account not in self._account_events:  # most controllers rarely record events
             client = self._clients.writer("events", self.may_write, account=account)

@@ -38,8 +38,8 @@ class OverviewRow(msgspec.Struct, frozen=True):
 
     def has(self, words: str) -> bool:
         """Return whether a text in lower case occurs in the row."""
-        said = (self.kind, f"{self.namespace}/{self.name}", self.state, self.why, *self.columns.values())
-        return any(words in one.lower() for one in said)
+        texts = (self.kind, f"{self.namespace}/{self.name}", self.state, self.why, *self.columns.values())
+        return any(words in one.lower() for one in texts)
 
 
 class Section(msgspec.Struct, frozen=True):

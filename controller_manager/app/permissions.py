@@ -17,9 +17,9 @@ from controller_manager.common.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_RO
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.component.features import OURS, known_gates
-from controller_manager.common.options import gates_at
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import PolicyRule
+from controller_manager.common.options.gates import gates_at
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.controller.spec import PolicyRule
 
 _HEAD = "# Written by `python -m controller_manager.app.permissions{}`: what the controllers declare.\n"
 

@@ -17,7 +17,8 @@ from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.pages.routes import ServingOptions
 from controller_manager.common.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.common.component.request_headers import check_uid_headers
-from controller_manager.common.options import Check, FlagSet, Options
+from controller_manager.common.options.flag import Options
+from controller_manager.common.options.parse import Check, FlagSet
 from controller_manager.framework.cloud_provider import MakeCloudProvider
 
 _PROCESS: tuple[type[Options], ...] = (

@@ -5,7 +5,7 @@ import math
 
 from controller_manager.common.api.wire import DuplexStream, Request, Response
 from controller_manager.common.base.clock import monotonic
-from controller_manager.framework.client import Transport, TransportError
+from controller_manager.common.transport.transport import Transport, TransportError
 
 _PATIENCE = 15.0  # seconds without a response until the API server counts as unreachable
 _HANGING = 3.0  # seconds after which a cancelled request counts as failed

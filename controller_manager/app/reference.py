@@ -10,9 +10,10 @@ from controller_manager.app.features import READ, ManagerFeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.common.api.platform import API_VERSION
 from controller_manager.common.component.features import known_gates
-from controller_manager.common.options import FlagSet, Gate, gates_at
 from controller_manager.common.options.command_line import bounds, inert_flags, sentence
 from controller_manager.common.options.flag import Flag, title_of
+from controller_manager.common.options.gates import Gate, gates_at
+from controller_manager.common.options.parse import FlagSet
 
 _HEAD = """\
 # Flags of `cluster-controller-manager`
@@ -83,12 +84,12 @@ def _table(flags: Iterable[Flag]) -> str:
 
 
 def _row(flag: Flag) -> str:
-    said = flag.declared
-    short = f"`-{said.short}`, " if said.short else ""
-    also = "".join(f"<br>`--{alias}`" for alias in said.aliases)
+    declared = flag.declared
+    short = f"`-{declared.short}`, " if declared.short else ""
+    also = "".join(f"<br>`--{alias}`" for alias in declared.aliases)
     default = "" if flag.default is None else flag.type.format(flag.default)
     limits = sentence(", ".join(bounds(flag))) if bounds(flag) else ""
-    meaning = f"{sentence(said.help)} {limits}".strip().replace("|", "\\|").replace("*", "\\*")
+    meaning = f"{sentence(declared.help)} {limits}".strip().replace("|", "\\|").replace("*", "\\*")
     return f"| {short}`--{flag.name}`{also} | {flag.type.label} | {_code(default)} | {meaning} |\n"
 
 

@@ -21,8 +21,8 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.random import random_source
-from controller_manager.common.transport.transport import Credential
-from controller_manager.framework.client import Client, ConfigError, TransportError
+from controller_manager.common.transport.transport import ConfigError, Credential, TransportError
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.client.rest_client import Call
 
 LIFE, SHORTEST = 3600, 600

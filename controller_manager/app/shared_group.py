@@ -12,10 +12,10 @@ from controller_manager.app.state import LockState
 from controller_manager.common.api.coordination import Lease
 from controller_manager.common.base import clock
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.framework.cache import Informers, ShardInformers
+from controller_manager.framework.cache.informers import Informers, ShardInformers
 from controller_manager.framework.client.events import EventWriter
-from controller_manager.framework.controller import Mapped
 from controller_manager.framework.controller.runner import Controller, ControllerState, Phase
+from controller_manager.framework.controller.spec import Mapped
 
 _FLUSH_EVENTS = 2.0  # seconds to write the last events when it stops
 # Maximum seconds to wait for informers to sync before this replica joins.

@@ -5,9 +5,9 @@ from enum import IntEnum
 
 import msgspec
 
-from controller_manager.framework.cache import InformerState
+from controller_manager.framework.cache.change import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
-from controller_manager.framework.work import LoopState
+from controller_manager.framework.work.failures import LoopState
 
 # The health of a controller or an informer: whether it needs attention, and why; pure.
 
@@ -86,7 +86,7 @@ def of_loop(work: LoopState) -> HealthSummary:
     if work.failures_in_a_row >= ALL_FAIL:
         return HealthSummary(Severity.BROKEN, f"the last {work.failures_in_a_row} runs failed")
     if defects:
-        return HealthSummary(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
+        return HealthSummary(Severity.BROKEN, f"{_keys(defects)} failing; not retried until the objects change")
     if work.failing_keys or work.failing_more:
         return HealthSummary(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
     if work.spinning:

@@ -6,7 +6,7 @@ from controller_manager.common.api.core import SERVICE_ACCOUNTS
 from controller_manager.common.api.platform import SYSTEM_NAMESPACE
 from controller_manager.common.api.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, GROUP
 from controller_manager.common.api.resource import Key
-from controller_manager.framework.client import Client
+from controller_manager.framework.client.client import Client
 
 ACCOUNT = Key(SYSTEM_NAMESPACE, "ui-viewer")
 TOKEN_SECONDS = 12 * 3600

@@ -7,7 +7,8 @@ from controller_manager.cluster_up.cluster import LocalCluster
 from controller_manager.cluster_up.options import ClusterOptions
 from controller_manager.cluster_up.watch import Screen, wants_color
 from controller_manager.common.base.errors import CannotStart
-from controller_manager.common.options import FlagSet, command_line
+from controller_manager.common.options.command_line import command_line
+from controller_manager.common.options.parse import FlagSet
 
 
 def main() -> None:

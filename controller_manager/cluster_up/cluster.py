@@ -39,7 +39,7 @@ from controller_manager.common.transport import kubeconfig
 from controller_manager.common.transport.transport import TransportError
 
 if TYPE_CHECKING:  # loads the HTTP library
-    from controller_manager.framework.client import Client
+    from controller_manager.framework.client.client import Client
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class LocalCluster:
         """Check everything that can fail before a process starts or a file changes; return the lock of the folder."""
         options = self._options
         if options.watch and not (sys.stdout.isatty() and options.managers):
-            raise CannotStart("--watch: it needs a terminal, and a manager that tells of the cluster")
+            raise CannotStart("--watch: needs a terminal and at least one manager (--managers)")
         try:
             private_folder(self._folder, MARKS)
             lock = _lock(self._folder)
@@ -154,7 +154,8 @@ class LocalCluster:
 
     async def _as_admin(self, act: "Callable[[Client], Awaitable[T]]") -> T:
         """Call `act` with an admin client and return its result. Raises CannotStart."""
-        from controller_manager.framework.client import Client, HttpTransport
+        from controller_manager.common.transport.http_transport import HttpTransport
+        from controller_manager.framework.client.client import Client
 
         transport = HttpTransport(kubeconfig.load(self._folder / "admin.kubeconfig"))
         try:
@@ -245,7 +246,8 @@ class LocalCluster:
     async def _show(self) -> None:
         """Show the cluster in the terminal, with admin permissions, until cancelled."""
         from controller_manager.app.pages.ui import STATE_PATH
-        from controller_manager.framework.client import Client, HttpTransport
+        from controller_manager.common.transport.http_transport import HttpTransport
+        from controller_manager.framework.client.client import Client
         from controller_manager.framework.client.rest_client import Call
 
         admin = kubeconfig.load(self._folder / "admin.kubeconfig")

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from controller_manager.common.options import Options, flag
+from controller_manager.common.options.flag import Options, flag
 from controller_manager.common.options.types import FlagType
 
 Arguments = Annotated[
@@ -30,7 +30,7 @@ class ClusterOptions(Options):
         "Have the managers schedule pods too, unless arguments for them name controllers; without it another scheduler "
         "can be run.",
     )
-    watch: bool = flag(False, "Show the cluster in this terminal, once it is ready, drawn anew every second.")
+    watch: bool = flag(False, "Show the cluster in this terminal once it is ready, and refresh it every second.")
     nodes: int = flag(
         3,
         "How many virtual nodes there are, which run pods without a machine, unless arguments for the managers name "

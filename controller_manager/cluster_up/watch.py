@@ -21,7 +21,7 @@ _GAP = "  "
 _COLORS = {"broken": "31", "struggling": "33", "waiting": "2", "well": "32"}
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
-Told = Mapping[str, Any]
+Document = Mapping[str, Any]
 """The data of `/ui/state`."""
 
 
@@ -31,7 +31,7 @@ class Screen:
     def __init__(self, write: Callable[[str], None], *, colored: bool) -> None:
         self._write = write
         self._colored = colored
-        self._said: list[str] = []
+        self._lines: list[str] = []
         self._notes: deque[str] = deque(maxlen=_NOTES)
         self.is_open = False
 
@@ -45,36 +45,36 @@ class Screen:
         if self.is_open:
             self.is_open = False
             self._write(_LEAVE)
-            self._write("".join(f"{line}\n" for line in self._said))
+            self._write("".join(f"{line}\n" for line in self._lines))
 
     def say(self, line: str) -> None:
         """Show a line below the cluster, or print it while the screen is not open."""
         if self.is_open:
-            self._said.append(line)
+            self._lines.append(line)
             self._notes += line.splitlines()
         else:
             self._write(f"{line}\n")
 
-    def draw(self, told: Told | None, problem: str) -> None:
+    def draw(self, state: Document | None, problem: str) -> None:
         """Draw the last known state of the cluster."""
         width, height = shutil.get_terminal_size()
         below = [*([f"The manager does not answer: {problem}"] if problem else []), *self._notes]
-        lines = lines_of(told, width, height - len(below) - 1, colored=self._colored) if told is not None else []
+        lines = lines_of(state, width, height - len(below) - 1, colored=self._colored) if state is not None else []
         shown = [*lines, *(clean(line)[:width] for line in below)]
         self._write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in shown[: height - 1]) + "\x1b[J")
 
 
 async def watch(screen: Screen, ask: Callable[[], Awaitable[bytes]]) -> None:
     """Draw the data that `ask` returns, in the format of `/ui/state`, until cancelled."""
-    told: Told | None = None
+    state: Document | None = None
     screen.open()
     while True:
         problem = ""
         try:
-            told = msgspec.json.decode(await ask())
+            state = msgspec.json.decode(await ask())
         except (ApiError, TransportError, msgspec.DecodeError) as error:
             problem = describe(error)
-        screen.draw(told, problem)
+        screen.draw(state, problem)
         await asyncio.sleep(EVERY)
 
 
@@ -88,19 +88,19 @@ def clean(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def lines_of(told: Told, width: int, height: int, *, colored: bool = False) -> list[str]:
+def lines_of(state: Document, width: int, height: int, *, colored: bool = False) -> list[str]:
     """Return the cluster in at most `height` lines of at most `width` characters."""
-    manager, sections = told["manager"], told["sections"]
+    manager, sections = state["manager"], state["sections"]
     now = datetime.fromisoformat(manager["time"])
-    said = manager["stopping"] or manager["standingBy"] or manager["summary"]
-    lines = [f"{manager['name']} at {now:%H:%M:%S} UTC: {said}", *_numbers(told), ""]
+    status = manager["stopping"] or manager["standingBy"] or manager["summary"]
+    lines = [f"{manager['name']} at {now:%H:%M:%S} UTC: {status}", *_numbers(state), ""]
     tables = [
         _Table("WORKLOADS", sections.get("workloads"), now, kinds=True),
         _Table("PODS", sections.get("pods"), now),
         _Table("NODES", sections.get("nodes"), now),
         _Table("EVENTS", sections.get("events"), now, kinds=True),
     ]
-    acted = list(_acted(told["controllers"]))
+    acted = list(_acted(state["controllers"]))
     room = height - len(lines) - (len(acted) + 1 if acted else 0)
     shares = _divide(room, [table.height for table in tables])
     plain = [clean(line)[:width] for line in lines]
@@ -111,17 +111,17 @@ def lines_of(told: Told, width: int, height: int, *, colored: bool = False) -> l
     ]
 
 
-def _numbers(told: Told) -> Iterator[str]:
+def _numbers(state: Document) -> Iterator[str]:
     for name in ("nodes", "workloads", "pods"):
-        section = told["sections"].get(name)
+        section = state["sections"].get(name)
         if section is None:
-            yield f"{name:<10} {'not to be listed' if name in told['denied'] else told['unread'].get(name) or '…'}"
+            yield f"{name:<10} {'not to be listed' if name in state['denied'] else state['unread'].get(name) or '…'}"
         else:
             states = ", ".join(f"{one['count']} {one['state']}" for one in section["states"])
             yield f"{name:<10} {section['count']:>6}  {states}"
 
 
-def _acted(controllers: Sequence[Told]) -> Iterator[str]:
+def _acted(controllers: Sequence[Document]) -> Iterator[str]:
     """Yield the last writes of controllers, newest first."""
     last = [(one["acted"][0], one["name"]) for one in controllers if one["acted"]]
     for act, name in sorted(last, key=lambda pair: pair[0]["seconds"])[:_ACTED]:
@@ -133,7 +133,7 @@ def _acted(controllers: Sequence[Told]) -> Iterator[str]:
 class _Table:
     """The rows of a section, under a head."""
 
-    def __init__(self, title: str, section: Told | None, now: datetime, *, kinds: bool = False) -> None:
+    def __init__(self, title: str, section: Document | None, now: datetime, *, kinds: bool = False) -> None:
         self._rows = section["rows"] if section is not None else []
         heads = [*(("KIND",) if kinds else ()), title, "STATE"]
         heads += [head.upper() for head in (self._rows[0]["columns"] if self._rows else ())]
@@ -161,7 +161,7 @@ class _Table:
             ]
         return [*made, ""]
 
-    def _cells(self, row: Told) -> list[str]:
+    def _cells(self, row: Document) -> list[str]:
         name = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
         age = _span((self._now - datetime.fromisoformat(row["since"])).total_seconds()) if row["since"] else ""
         found = [

@@ -17,7 +17,6 @@ from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.base.log import Logger
 
 __all__ = [
-    "DEADLINE",
     "CloudContext",
     "CloudError",
     "CloudProvider",

@@ -3,31 +3,48 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from controller_manager.testing.agents import Agents
+    from controller_manager.testing.cloud import SimulatedCloud
     from controller_manager.testing.cluster import Cluster, UnsettledError
     from controller_manager.testing.faults import FaultyNetwork
+    from controller_manager.testing.pod_agent import PodAgent
+    from controller_manager.testing.recording import Recording
+    from controller_manager.testing.replay import DryRun, Replay
     from controller_manager.testing.replica import ManagerFailedError, Replica
     from controller_manager.testing.snapshots import ClusterSnapshot
     from controller_manager.testing.virtual import AllBlockedError, VirtualLoop, run
 
 __all__ = [
+    "Agents",
     "AllBlockedError",
     "Cluster",
     "ClusterSnapshot",
+    "DryRun",
     "FaultyNetwork",
     "ManagerFailedError",
+    "PodAgent",
+    "Recording",
+    "Replay",
     "Replica",
+    "SimulatedCloud",
     "UnsettledError",
     "VirtualLoop",
     "run",
 ]
 
 _HOMES = {
+    "Agents": "agents",
     "Cluster": "cluster",
     "ClusterSnapshot": "snapshots",
-    "ManagerFailedError": "replica",
-    "Replica": "replica",
-    "UnsettledError": "cluster",
+    "DryRun": "replay",
     "FaultyNetwork": "faults",
+    "ManagerFailedError": "replica",
+    "PodAgent": "pod_agent",
+    "Recording": "recording",
+    "Replay": "replay",
+    "Replica": "replica",
+    "SimulatedCloud": "cloud",
+    "UnsettledError": "cluster",
 }
 
 

@@ -10,7 +10,7 @@ def main() -> None:
 
         record.main(sys.argv[2:])
     else:
-        sys.stderr.write("Usage: python -m controller_manager.testing record [flags]; --help tells more.\n")
+        sys.stderr.write("Usage: python -m controller_manager.testing record [flags]; --help lists the flags.\n")
         sys.exit(0 if sys.argv[1:] in (["--help"], ["-h"]) else 2)
 
 

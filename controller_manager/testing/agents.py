@@ -15,7 +15,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.timestamps import format_micro, format_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.framework.client import TransportError
+from controller_manager.common.transport.transport import TransportError
 from controller_manager.testing.cluster import Cluster
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -33,7 +33,7 @@ class Agents:
 
     def __init__(self, cluster: Cluster, period: int = 10, *, together: bool = False) -> None:
         self.silent: set[str] = set()
-        self.says: dict[str, bool] = {}
+        self.readiness: dict[str, bool] = {}
         """The readiness that each agent reports, by the name of the node."""
         self.cluster = cluster
         self._period = period
@@ -50,15 +50,15 @@ class Agents:
         )
         lease = ObjectMeta(namespace=LEASE_NAMESPACE, name=name)
         await self.cluster.client.create(LEASES, Lease(metadata=lease, spec=_renewed(name)))
-        self.says[name] = True
+        self.readiness[name] = True
 
     def say(self, name: str, *, ready: bool) -> None:
         """Set the readiness that a node reports from its next heartbeat on."""
-        self.says[name] = ready
+        self.readiness[name] = ready
 
     async def leave(self, name: str) -> None:
         """Delete a node."""
-        del self.says[name]
+        del self.readiness[name]
         await self.cluster.client.delete(NODES, Key("", name))
 
     async def run(self) -> None:
@@ -66,10 +66,10 @@ class Agents:
         second = 0
         while True:
             if self._together:
-                await self.beat([name for name in self.says if name not in self.silent])
+                await self.beat([name for name in self.readiness if name not in self.silent])
                 await asyncio.sleep(self._period)
                 continue
-            names = list(self.says)[second % self._period :: self._period]
+            names = list(self.readiness)[second % self._period :: self._period]
             await self.beat([name for name in names if name not in self.silent])
             await asyncio.sleep(1)
             second += 1
@@ -104,13 +104,14 @@ class Agents:
 
     async def _report(self, name: str) -> None:
         row = self.cluster.api.store.get(NODES.name, name)
-        if row is None or name not in self.says or self._believed.get(name) == (row.revision, self.says[name]):
+        ready = self.readiness.get(name)
+        if row is None or ready is None or self._believed.get(name) == (row.revision, ready):
             return
-        node, ready = Node.decode(row.data), self.says[name]
+        node = Node.decode(row.data)
         if next((c.status for c in node.status.conditions if c.type == "Ready"), "") != str(ready):
             others = tuple(c for c in node.status.conditions if c.type == "NetworkUnavailable")
-            said = replace(node.status, conditions=(*others, *_status(ready).conditions))
-            await self.cluster.client.update(NODES, replace(node, status=said), subresource="status")
+            status = replace(node.status, conditions=(*others, *_status(ready).conditions))
+            await self.cluster.client.update(NODES, replace(node, status=status), subresource="status")
         else:
             self._believed[name] = row.revision, ready
 
@@ -121,11 +122,11 @@ def _renewed(name: str) -> LeaseSpec:
 
 def _status(ready: bool) -> NodeStatus:
     now = format_time(utc_now())
-    says = {"MemoryPressure": False, "DiskPressure": False, "PIDPressure": False, "Ready": ready}
+    readiness = {"MemoryPressure": False, "DiskPressure": False, "PIDPressure": False, "Ready": ready}
     conditions = (
         NodeCondition(
             type=kind, status=str(status), reason="AgentSays", last_heartbeat_time=now, last_transition_time=now
         )
-        for kind, status in says.items()
+        for kind, status in readiness.items()
     )
     return NodeStatus(conditions=tuple(conditions))

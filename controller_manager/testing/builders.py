@@ -10,6 +10,8 @@ from controller_manager.common.api.apps import Deployment
 from controller_manager.common.api.core import HOSTNAME, VIRTUAL_POOL, Namespace, Node, Pod, Service
 from controller_manager.common.api.tree import Tree
 
+__all__ = ["deployment", "namespace", "pod", "service", "virtual_node"]
+
 ROOM: Mapping[str, str] = MappingProxyType({"cpu": "32", "memory": "256Gi", "pods": "110"})
 """The default capacity of a virtual node."""
 

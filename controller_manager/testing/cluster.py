@@ -25,11 +25,13 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
+from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.common.transport.credentials import Obtain
-from controller_manager.framework.client import Client, InProcessTransport, Transport
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.cloud_provider import MakeCloudProvider
-from controller_manager.framework.work import current_run
+from controller_manager.framework.work.loop import current_run
 from controller_manager.testing.builders import ROOM, virtual_node
 from controller_manager.testing.faults import Link
 from controller_manager.testing.first_start import first_start, resume

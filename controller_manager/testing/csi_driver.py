@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
@@ -48,7 +47,7 @@ from controller_manager.common.api.storage import (
     class_of,
 )
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import TransportError
+from controller_manager.common.transport.transport import TransportError
 from controller_manager.testing.cluster import Cluster
 
 PROVISIONER = f"volume.{PLATFORM_DOMAIN}/storage-provisioner"
@@ -260,12 +259,6 @@ class SimulatedDriver:
         if not problem:
             left = tuple(one for one in meta.finalizers if one != self._hold)
             await client.update(VOLUME_ATTACHMENTS, replace(found, metadata=replace(found.metadata, finalizers=left)))
-
-
-def object_from(resource: Resource[Any], tree: dict[str, Any]) -> Any:
-    """Return an object of a resource, built from its fields as in a manifest."""
-    named = {"apiVersion": resource.api_version, "kind": resource.kind, **tree}
-    return resource.type.decode(msgspec.json.encode(named))
 
 
 def _volume_of(claim: PersistentVolumeClaim) -> str:

@@ -33,14 +33,14 @@ class FaultInjector:
         """Disconnect the manager from the server for a random time."""
         self.replica.network.cut()
         await self._cluster.sleep(random_source().uniform(0, LONGEST_CUT))
-        self.replica.network.mend()
+        self.replica.network.heal()
 
     async def deafen(self) -> None:
         """Make all lists and watches of one collection fail, so that its cache becomes stale; writes still work."""
         path = self._paths[int(random_source().uniform(0, len(self._paths))) % len(self._paths)]
         self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         self.replica.network.cut()
-        self.replica.network.mend()
+        self.replica.network.heal()
 
     def unheard(self, act: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         """Return a function that runs `act` while the manager's cache of one collection is stale.

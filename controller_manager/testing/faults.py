@@ -16,8 +16,7 @@ from controller_manager.common.api.errors import (
 from controller_manager.common.api.wire import DuplexStream, Request, Response, Sink, Upgrade, push_bookmarks
 from controller_manager.common.base.random import Random, random_source
 from controller_manager.common.transport.credentials import Obtain
-from controller_manager.common.transport.transport import close_body, is_watch
-from controller_manager.framework.client import Transport, TransportError
+from controller_manager.common.transport.transport import Transport, TransportError, close_body, is_watch
 from controller_manager.testing.virtual import housekeeping_needed
 
 T = TypeVar("T")
@@ -74,7 +73,7 @@ class Link:
         for passage in self._under_way:
             passage.cut()
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """Reconnect after `cut`."""
         self.is_cut = False
         self._note("connected again", None)
@@ -237,7 +236,7 @@ class FaultyNetwork(Link):
         forged = self._intercept(request) if self._intercept else None
         self.disturbed = self.disturbed or forged is not None or fault is not None
         if forged is not None:
-            self._note("somebody else answered", request)
+            self._note("another server answered", request)
         response = forged or await inner.send(request)
         if fault in (Fault.ANSWER_LOST, Fault.TIMEOUT):
             await close_body(response)
@@ -245,7 +244,7 @@ class FaultyNetwork(Link):
             raise TransportError(fault.value)
         return response
 
-    def trouble(self, request: Request) -> WatchFault | None:
+    def fault_of(self, request: Request) -> WatchFault | None:
         """Return the fault of the next chunk of a watch, if any."""
         fault = self._draw(WatchFault, self.rate * CHUNK_RATE)
         if fault is not None:
@@ -273,7 +272,7 @@ class _TroubledBody(AsyncIterator[bytes]):
         if self._pushed is not None:
             pushed, self._pushed = self._pushed, None
             return await self._suffer(*pushed)
-        fault = self._network.trouble(self._request) if chunk else None
+        fault = self._network.fault_of(self._request) if chunk else None
         return chunk if fault is None else await self._suffer(chunk, fault)
 
     def push_bookmarks_to(self, sink: Sink) -> None:
@@ -286,7 +285,7 @@ class _TroubledBody(AsyncIterator[bytes]):
 
     def _take(self, chunk: bytes) -> bool:
         assert self._sink is not None
-        fault = self._network.trouble(self._request)
+        fault = self._network.fault_of(self._request)
         if fault is None:
             return self._sink(chunk)
         self._pushed = chunk, fault

@@ -7,7 +7,7 @@ from traceback import walk_stack
 from typing import TypeVar
 
 from controller_manager.common.base.errors import is_ours, line_of
-from controller_manager.framework.work import LoopRun
+from controller_manager.framework.work.loop import LoopRun
 
 LIMIT = 50
 """Maximum number of runs in a row that only the key's own writes caused. A reconcile that converges needs few."""

@@ -183,14 +183,14 @@ def autoscaler(
 ) -> HorizontalPodAutoscaler:
     """Return an autoscaler of a workload, with the same name. The default metric is CPU at 50 % of the request."""
     half = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
-    told = {
+    spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.key.name},
         "minReplicas": low,
         "maxReplicas": high,
         "metrics": list(metrics) or [{"type": "Resource", "resource": half}],
         **spec,
     }
-    made = _object("autoscaling/v2", "HorizontalPodAutoscaler", workload.key, spec=told)
+    made = _object("autoscaling/v2", "HorizontalPodAutoscaler", workload.key, spec=spec)
     return HorizontalPodAutoscaler.decode(made.raw)
 
 

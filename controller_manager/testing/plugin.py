@@ -1,7 +1,7 @@
 """The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop.
 
 No other marker is needed in any mode of pytest-asyncio. With `@pytest.mark.virtual(seeds=200)` a test runs 200 times,
-each time with another seed; `most_seeds = 50` in the configuration limits this number. `pytest --seeds=5000` runs only
+each time with another seed; `most_seeds = 5` in the configuration limits this number. `pytest --seeds=5000` runs only
 the tests that have seeds, each with this number of seeds.
 """
 

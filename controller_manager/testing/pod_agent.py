@@ -16,7 +16,7 @@ from controller_manager.common.api.scheduling import node_of_name
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import TransportError
+from controller_manager.common.transport.transport import TransportError
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing.cluster import Cluster
 

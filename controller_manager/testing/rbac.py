@@ -9,8 +9,8 @@ from controller_manager.app.catalog import AnySpec
 from controller_manager.app.permissions import EVENTS, reads
 from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.api.wire import DuplexStream, Request, Response
-from controller_manager.framework.client import Transport
-from controller_manager.framework.controller import PolicyRule
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.controller.spec import PolicyRule
 
 _WITHOUT_CREATE = frozenset({"PUT", "PATCH"})  # methods that may create an object although they need another verb
 _MOST_KNOWN = 1000

@@ -15,11 +15,14 @@ from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Duration, FlagSet, Options, command_line, flag
-from controller_manager.common.options.types import StringList
+from controller_manager.common.options.command_line import command_line
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import FlagSet
+from controller_manager.common.options.types import Duration, StringList
 from controller_manager.common.transport.kubeconfig import from_flags
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.client import Client
+from controller_manager.framework.cache.change import Change
+from controller_manager.framework.cache.informers import Informers
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.client.discovery import Discovery, resources
 from controller_manager.testing.recording import RecordedResource, RecordingWriter, Type, redacted
 
@@ -47,7 +50,7 @@ class RecordOptions(Options):
 
 def main(arguments: Sequence[str]) -> None:
     """Record with the given command-line arguments. Exits the process on errors."""
-    summary = "Record what the watches of a cluster tell, for replay in tests."
+    summary = "Record the watch events of a cluster for replay in tests."
     options = command_line("python -m controller_manager.testing record", summary, FlagSet(RecordOptions), arguments)[
         RecordOptions
     ]
@@ -59,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 async def _record(options: RecordOptions) -> None:
-    from controller_manager.framework.client import HttpTransport  # so that --help does not load the HTTP library
+    from controller_manager.common.transport.http_transport import HttpTransport  # --help does not load it
 
     transport = HttpTransport(from_flags(options.kubeconfig))
     try:
@@ -79,7 +82,7 @@ async def record(client: Client, options: RecordOptions) -> int:
         informers = Informers(client, Runtime("recorder"))
 
         def note(resource: RecordedResource, change: Change[Object]) -> None:
-            for kind, tree in _told(change):
+            for kind, tree in _events(change):
                 kept = redacted(resource, tree, config_map_data=options.config_map_data)
                 writer.add(monotonic() - began, kind, resource, kept)
 
@@ -118,7 +121,7 @@ def choose(found: Discovery, options: RecordOptions) -> tuple[list[Resource[Obje
     return chosen, left_out
 
 
-def _told(change: Change[Object]) -> Iterator[tuple[Type, dict[str, object]]]:
+def _events(change: Change[Object]) -> Iterator[tuple[Type, dict[str, object]]]:
     """Yield the row of a change. A resync has no row; a missed deletion is recorded as DELETED."""
     after, before = change.after, change.before
     if after is None:

@@ -164,8 +164,8 @@ def _in_order(rows: Sequence[RecordedObject]) -> list[RecordedObject]:
 
 
 def _revision(row: RecordedObject) -> int:
-    said = row.tree["metadata"].get("resourceVersion", "")
-    return int(said) if said.isdecimal() else 0
+    version = row.tree["metadata"].get("resourceVersion", "")
+    return int(version) if version.isdecimal() else 0
 
 
 def redacted(resource: RecordedResource, tree: Tree, *, config_map_data: bool) -> Tree:

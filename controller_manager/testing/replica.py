@@ -14,12 +14,13 @@ from controller_manager.common.api.wire import Request
 from controller_manager.common.base.errors import describe
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.transport.credentials import Obtain
 from controller_manager.common.transport.transport import Transport
 from controller_manager.framework.cloud_provider import MakeCloudProvider
 from controller_manager.framework.controller.runner import Phase
-from controller_manager.framework.work import Failing, Spinning
+from controller_manager.framework.work.failures import Failing
+from controller_manager.framework.work.spinning import Spinning
 from controller_manager.testing.faults import FaultyNetwork, Note
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 

@@ -16,7 +16,7 @@ from apiserver_stub.watch_cache.row import Change
 from controller_manager.common.api.decode import Decoder
 from controller_manager.common.api.model import Model
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.work import LoopRun, current_run
+from controller_manager.framework.work.loop import LoopRun, current_run
 from controller_manager.testing.virtual import VirtualLoop
 
 _MOST = 5000  # maximum number of entries
@@ -54,8 +54,8 @@ class _Asked(NamedTuple):
     @property
     def revision(self) -> int:
         """The revision of the written object; 0 if it is not known."""
-        said = self.answer.metadata.resource_version
-        return int(said) if said.isdecimal() and self.status in _MADE else 0
+        answer = self.answer.metadata.resource_version
+        return int(answer) if answer.isdecimal() and self.status in _MADE else 0
 
 
 class _Happening(NamedTuple):
@@ -131,8 +131,8 @@ class Timeline:
             response = await answer()
         finally:
             status = 0 if response is None else response.status
-            told = replace(request, body=b"") if request.body else request
-            self._note(cluster, _Asked(told, status, _answer(response), current_run(), revision))
+            kept = replace(request, body=b"") if request.body else request
+            self._note(cluster, _Asked(kept, status, _answer(response), current_run(), revision))
         return response
 
     def events(self) -> Sequence[Event]:
@@ -178,14 +178,14 @@ class _Reading:
 
     def __init__(self, happenings: Sequence[_Happening]) -> None:
         self._happenings = happenings
-        self._told: set[int] = set()  # indexes of requests that are part of the event of their change
+        self._shown: set[int] = set()  # indexes of requests that are part of the event of their change
         self._asked: dict[tuple[str, int], int] = {}  # by cluster and revision
         # Requests whose responses have no revision, such as bindings: by cluster, resource and key.
         self._unnamed: dict[tuple[str, str, str], list[int]] = {}
         for number, (_, cluster, what) in enumerate(happenings):
             if isinstance(what, _Asked):
                 if what.changed_nothing:
-                    self._told.add(number)
+                    self._shown.add(number)
                 elif what.revision:
                     self._asked[cluster, what.revision] = number
                 elif what.status in _MADE:
@@ -198,7 +198,7 @@ class _Reading:
                 yield Event(at, cluster, text=_step(what))
             elif isinstance(what, Change):
                 yield self._change(at, cluster, what)
-            elif number not in self._told:
+            elif number not in self._shown:
                 yield _request(at, cluster, what)
 
     def _change(self, at: float, cluster: str, change: Change) -> Event:
@@ -210,7 +210,7 @@ class _Reading:
         if number is None:
             verb = "delete" if change.deleted else "update" if change.before is not None else "create"
             return Event(at, cluster, "the server", verb, row.resource, row.key, row.revision)
-        self._told.add(number)
+        self._shown.add(number)
         asked = self._happenings[number].what
         assert isinstance(asked, _Asked)
         made = _request(at, cluster, asked)
@@ -235,7 +235,7 @@ _NO_ANSWER = _Answer()
 
 
 class _Claims(Model):
-    sub: str = "somebody with a token"
+    sub: str = "token"
 
 
 _CLAIMS = Decoder(_Claims)
@@ -251,15 +251,15 @@ def _answer(response: Response | None) -> _Answer:
 
 
 def _request(at: float, cluster: str, asked: _Asked) -> Event:
-    request, status, said, run, _ = asked
+    request, status, answer, run, _ = asked
     info = _info(request)
-    resource, key = _place(request, said)
+    resource, key = _place(request, answer)
     if not status:
         text = "no answer"
     elif status in _MADE:
         text = ""
     else:
-        text = _short(f"{status} {said.reason}: {said.message}")
+        text = _short(f"{status} {answer.reason}: {answer.message}")
     below = f"/{info.subresource}" if info.subresource else ""
     of_run = (f"{run.loop} {run.key}", run.causes) if run is not None else ("", ())
     return Event(at, cluster, _who(request), info.verb, resource + below, key, asked.revision, *of_run, text=text)
@@ -282,7 +282,7 @@ def _who(request: Request) -> str:
     """Return the caller of a request: user agent and user."""
     user = request.certificate.common_name if request.certificate is not None else _subject(request.headers)
     part = request.headers.get("user-agent", "")
-    return f"{part} [{user}]" if part and user else part or user or "somebody"
+    return f"{part} [{user}]" if part and user else part or user or "unknown"
 
 
 def _subject(headers: Mapping[str, str]) -> str:

@@ -24,17 +24,19 @@ from controller_manager.common.api.storage import (
 )
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Duration, Options, flag
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    STRATEGIC_MERGE_PATCH,
     Add,
     Change,
     Context,
     ControllerSpec,
+    Duration,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    flag,
     key_of,
 )
 

@@ -22,8 +22,7 @@ from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFou
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
 from controller_manager.common.base.clock import monotonic
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import Context, in_parallel
+from controller_manager.framework import Context, TransportError, in_parallel
 
 from ..shared.pods import is_gone
 from ..shared.volume_specs import CSI

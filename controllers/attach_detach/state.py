@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 
 from ..shared.volume_specs import VolumeSpec
 

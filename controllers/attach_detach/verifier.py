@@ -3,7 +3,7 @@
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, VolumeAttachment
 from controller_manager.common.base.clock import monotonic
-from controller_manager.framework.controller import Context, Key, in_parallel
+from controller_manager.framework import Context, Key, in_parallel
 
 from ..shared.volume_specs import CSI, VolumeSpecs
 from .attachments import attachment_name

@@ -6,7 +6,7 @@ import msgspec
 
 from controller_manager.common.api.core import Node, Pod
 from controller_manager.common.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
-from controller_manager.framework.controller import Change, Informers, Key, key_of
+from controller_manager.framework import Change, Informers, Key, key_of
 
 from ..shared.claims import pods_of_claim, pods_with_claim
 from ..shared.volume_specs import has_volumes

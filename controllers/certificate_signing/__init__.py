@@ -26,9 +26,18 @@ from controller_manager.common.api.certificates import (
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.log import Logger, get_logger
-from controller_manager.common.options import Duration, Options, flag
-from controller_manager.framework.client import ConfigError
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
+from controller_manager.framework import (
+    ConfigError,
+    Context,
+    ControllerSpec,
+    Duration,
+    For,
+    Key,
+    Options,
+    PolicyRule,
+    Requeue,
+    flag,
+)
 
 from ..shared.certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
 from .validity import validity

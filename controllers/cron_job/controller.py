@@ -14,19 +14,22 @@ from controller_manager.common.api.errors import AlreadyExists, ApiError, Confli
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Family, Histograms
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import TransportError, WriteResult
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Context,
     ControllerSpec,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    TransportError,
     controller_of,
+    flag,
     key_of,
     update_status,
 )
+from controller_manager.framework.client.codec import WriteResult
 from controller_manager.framework.controller.writes import Refusal, refusal_of
 
 from ..shared.controlled import BY_CONTROLLER, controlled_by, owners_concerned

@@ -31,7 +31,7 @@ from controller_manager.common.api.core import ObjectReference, reference_to
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.api.timestamps import format_time, nonzero_time, time_of
-from controller_manager.framework.controller import TerminalError, controller_ref, key_of
+from controller_manager.framework import TerminalError, controller_ref, key_of
 
 from .times import zone_of
 

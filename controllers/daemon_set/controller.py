@@ -13,21 +13,23 @@ from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.base import clock
 from controller_manager.common.base.fair_loop import Turn
 from controller_manager.common.base.metrics import Counters
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerRefManager,
     ControllerSpec,
     For,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PodControl,
     PolicyRule,
     Requeue,
+    TransportError,
     controller_of,
+    flag,
     in_parallel,
     key_of,
     slow_start,

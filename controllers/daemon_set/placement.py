@@ -25,7 +25,7 @@ from controller_manager.common.api.scheduling import (
     node_of_name,
     untolerated,
 )
-from controller_manager.framework.controller import TerminalError, key_of
+from controller_manager.framework import TerminalError, key_of
 
 
 class Fit(Enum):

@@ -11,8 +11,7 @@ from controller_manager.common.api.core import Pod
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.selectors import LabelSelector
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import ControllerHistory, PodControl
+from controller_manager.framework import Client, ControllerHistory, PodControl
 from controller_manager.framework.controller.history import is_equal, template_patch
 
 from .templates import HASH

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.apps import DAEMON_SETS, DaemonSet
 from controller_manager.common.api.core import Pod, PodTemplateSpec
 from controller_manager.common.api.scheduling import affinity_to
-from controller_manager.framework.controller import pod_from_template
+from controller_manager.framework import pod_from_template
 
 from .placement import placement_of
 

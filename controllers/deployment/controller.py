@@ -9,19 +9,21 @@ from controller_manager.common.api.core import PODS, Pod, is_pod_terminal
 from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base import clock
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerRefManager,
     ControllerSpec,
     For,
     Informers,
+    Int32,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    TransportError,
     controller_key,
+    flag,
     update_status,
 )
 

@@ -18,9 +18,8 @@ from controller_manager.common.api.apps import (
 from controller_manager.common.api.conditions import Condition, condition_of
 from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.common.api.resource import key_of
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client, Requeue, controller_of, try_write, update_status
 from controller_manager.framework.client.events import Recorder
-from controller_manager.framework.controller import Requeue, controller_of, try_write, update_status
 
 from . import sizes
 from .revisions import (

@@ -11,7 +11,7 @@ from controller_manager.common.api.apps import DEPLOYMENTS, Deployment, ReplicaS
 from controller_manager.common.api.core import PodTemplateSpec
 from controller_manager.common.api.model import EMPTY_RAW, ObjectMeta
 from controller_manager.common.api.quantity import canonical
-from controller_manager.framework.controller import controller_ref
+from controller_manager.framework import controller_ref
 from controller_manager.framework.controller.history import revision_hash
 
 HASH = "pod-template-hash"

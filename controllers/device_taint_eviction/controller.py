@@ -24,14 +24,16 @@ from controller_manager.common.api.scheduling import NO_EXECUTE
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Context,
     ControllerSpec,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    flag,
     key_of,
 )
 

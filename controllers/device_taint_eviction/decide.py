@@ -8,7 +8,7 @@ from controller_manager.common.api.core import Pod, Taint, Toleration
 from controller_manager.common.api.devices import AllocatedDevice, DeviceTaintRule, ResourceClaim, ResourceSlice
 from controller_manager.common.api.scheduling import FOR_GOOD, NO_EXECUTE, tolerates
 from controller_manager.common.api.timestamps import time_of
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 
 from ..shared.device_claims import current, is_meant, is_reserved_for, known_claims, pools_of, selector_of
 

@@ -15,7 +15,7 @@ from controller_manager.common.api.devices import (
     ResourceSlice,
 )
 from controller_manager.common.api.scheduling import NO_EXECUTE
-from controller_manager.framework.controller import Change, Informer, Informers, Key
+from controller_manager.framework import Change, Informer, Informers, Key
 
 from ..shared.device_claims import devices_of, is_of_pod, selector_of
 from .decide import claims_in_use

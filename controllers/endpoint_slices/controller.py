@@ -10,21 +10,24 @@ from controller_manager.common.api.core import NAMESPACES, NODES, PODS, SERVICES
 from controller_manager.common.api.discovery import ENDPOINT_SLICES, EndpointSlice
 from controller_manager.common.api.errors import ApiError, Conflict
 from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.client.events import Recorder
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Add,
     Change,
     Context,
     ControllerSpec,
+    Duration,
     For,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
+    flag,
     key_of,
     try_write,
 )
+from controller_manager.framework.client.events import Recorder
 
 from ..shared.pods import (
     PODS_BY_LABEL,

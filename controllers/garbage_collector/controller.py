@@ -12,8 +12,17 @@ from controller_manager.common.base.deadlines import wait_or_set
 from controller_manager.common.base.fair_loop import Turn
 from controller_manager.common.base.metrics import Counters, Family
 from controller_manager.common.base.tasks import all_of
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
+from controller_manager.framework import (
+    Add,
+    Context,
+    ControllerSpec,
+    Int32,
+    Options,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    flag,
+)
 
 from .graph import (
     FOREGROUND,

@@ -13,9 +13,9 @@ from controller_manager.common.api.resource import Resource
 from controller_manager.common.base import clock
 from controller_manager.common.base.fair_loop import Turn
 from controller_manager.common.base.log import Logger
+from controller_manager.framework import Add, Change, Informer, Informers, Priority
 from controller_manager.framework.client.discovery import Discovery, ServedResource
 from controller_manager.framework.client.events import Recorder
-from controller_manager.framework.controller import Add, Change, Informer, Informers, Priority
 
 from .graph import Graph, Instruction, Misplaced, ObjectIdentity, Steps, Task
 

@@ -13,7 +13,7 @@ import msgspec
 from controller_manager.common.api.errors import Conflict, NotFound
 from controller_manager.common.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.common.api.resource import Key, Resource
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client
 
 from .graph import FOREGROUND, ORPHAN, Graph, ObjectIdentity, is_waiting
 from .graph_builder import KnownResources

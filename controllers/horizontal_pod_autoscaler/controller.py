@@ -20,17 +20,20 @@ from controller_manager.common.api.resource import key_of
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Add,
     Change,
     Context,
     ControllerSpec,
+    Duration,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    flag,
     try_write,
     update_status,
 )

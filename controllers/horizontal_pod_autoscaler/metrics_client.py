@@ -27,7 +27,7 @@ from controller_manager.common.api.metrics import (
 )
 from controller_manager.common.api.resource import path_segment
 from controller_manager.common.api.selectors import LabelSelectorSpec
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client
 from controller_manager.framework.client.rest_client import Call
 
 from .replicas import LARGEST, CannotCompute, PodMetric, milli

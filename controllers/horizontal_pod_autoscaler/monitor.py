@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from controller_manager.common.api.autoscaling import HorizontalPodAutoscaler
 from controller_manager.common.base.metrics import Counters, Family, Histograms, Shown
-from controller_manager.framework.cache import Informer
+from controller_manager.framework import Informer
 
 _PREFIX = "horizontal_pod_autoscaler_controller"
 _SECONDS = tuple(0.001 * 2**step for step in range(15))

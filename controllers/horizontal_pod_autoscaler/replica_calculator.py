@@ -10,8 +10,7 @@ from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.base import clock
 from controller_manager.common.base.fair_loop import Turn
 from controller_manager.common.base.tasks import all_of
-from controller_manager.framework.cache import Informer
-from controller_manager.framework.controller import Context
+from controller_manager.framework import Context, Informer
 
 from ..shared.pods import pods_with_label
 from ..shared.scales import NoSuchKind, RESTMapper
@@ -177,5 +176,5 @@ def _places(namespace: str, selector: LabelSelector) -> list[_Place]:
     exact = [each for each in selector.requirements if each.operator == "in"]
     if not exact:
         return [(namespace, "", "")]
-    telling = max(exact, key=lambda each: (-len(each.values), len(each.values[0])))
-    return [(namespace, telling.key, value) for value in telling.values]
+    longest = max(exact, key=lambda each: (-len(each.values), len(each.values[0])))
+    return [(namespace, longest.key, value) for value in longest.values]

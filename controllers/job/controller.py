@@ -14,22 +14,24 @@ from controller_manager.common.api.core import PODS, Pod, PodTemplateSpec, is_po
 from controller_manager.common.api.errors import ApiError, NotFound
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base import clock
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
-    SHORTEST_REQUEUE,
+from controller_manager.framework import (
     Add,
     Change,
     Context,
     ControllerSpec,
+    Int32,
     Key,
     Mapped,
+    Options,
     PodControl,
     PolicyRule,
     Requeue,
+    TransportError,
+    flag,
     slow_start,
     update_status,
 )
+from controller_manager.framework.work.spinning import SHORTEST_REQUEUE
 
 from ..shared.controlled import BY_CONTROLLER, may_be_done
 from .accounting import Accounts, account, finish, settle, with_suspension

@@ -11,8 +11,8 @@ from controller_manager.common.api.batch import JOBS, Job
 from controller_manager.common.api.core import PODS, Pod
 from controller_manager.common.api.resource import key_of
 from controller_manager.common.api.timestamps import time_of
-from controller_manager.framework.client import WriteResult
-from controller_manager.framework.controller import Informer, Key
+from controller_manager.framework import Informer, Key
+from controller_manager.framework.client.codec import WriteResult
 
 from .backoff import NO_FAILURE, JobBackoff
 

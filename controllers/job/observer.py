@@ -7,8 +7,7 @@ from controller_manager.common.api.core import PODS, Pod
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.base import clock
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import ControllerRefManager, Informer, key_of
+from controller_manager.framework import Client, ControllerRefManager, Informer, key_of
 
 from ..shared.controlled import claimable_by
 from .decide import plan

@@ -7,8 +7,7 @@ import msgspec
 from controller_manager.common.api.batch import JOBS, Job, is_finished
 from controller_manager.common.api.core import Pod
 from controller_manager.common.api.errors import NotFound
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import Informer, Key, PodControl, controller_key, controller_of
+from controller_manager.framework import Client, Informer, Key, PodControl, controller_key, controller_of
 
 from .observation import is_managed_elsewhere, is_tracked
 from .pods import RELEASE

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from controller_manager.common.api.batch import JOB_TRACKING, JOBS, Job
 from controller_manager.common.api.core import Pod, PodTemplateSpec
-from controller_manager.framework.controller import pod_from_template
+from controller_manager.framework import pod_from_template
 
 from .backoff import INDEX_FAILURES, INDEX_IGNORED, failures_before
 from .indexes import COMPLETION_INDEX

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator
 
 from controller_manager.common.api.batch import JOBS, Job, is_finished
 from controller_manager.common.api.core import PODS, Pod
-from controller_manager.framework.controller import Change, Informers, Key, controller_key, controller_of
+from controller_manager.framework import Change, Informers, Key, controller_key, controller_of
 
 from ..shared.controlled import controlled_by, owners_concerned
 from .observation import is_tracked

@@ -9,18 +9,21 @@ from controller_manager.common.api.core import NAMESPACES, PODS, Namespace
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.clock import monotonic, utc_now
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.client.discovery import ServedResource
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
+    Duration,
     Informers,
+    Int32,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    flag,
     update_status,
 )
+from controller_manager.framework.client.discovery import ServedResource
 
 from .outcome import PassOutcome, addressable, next_look, with_outcome
 from .resources_deleter import NamespacedResourcesDeleter

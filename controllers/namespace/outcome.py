@@ -144,7 +144,7 @@ def _findings(outcome: PassOutcome) -> tuple[_ConditionText, ...]:
                 [f"{name}: {why}" for name, why in outcome.undiscovered],
             ),
             "ResourcesDiscovered",
-            "Every API group told its resources",
+            "All resources of all API groups were discovered",
         ),
         _ConditionText(
             "NamespaceDeletionGroupVersionParsingFailure",

@@ -9,7 +9,7 @@ from controller_manager.common.api.resource import Resource, key_of
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.tasks import all_of
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client
 from controller_manager.framework.client.discovery import ServedResource
 
 from .outcome import Remains, is_settled, remains_of

@@ -10,8 +10,7 @@ from prometheus_client.registry import Collector
 from controller_manager.common.api.core import NODES, Node
 from controller_manager.common.api.errors import ApiError, Conflict, Invalid, NotFound
 from controller_manager.common.base.metrics import Family, Shown
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Add,
     Change,
     Context,
@@ -21,6 +20,7 @@ from controller_manager.framework.controller import (
     Mapped,
     PolicyRule,
     TerminalError,
+    TransportError,
 )
 
 from ..shared.node_ranges import NodeRangeOptions, networks, ranges_of

@@ -15,16 +15,19 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import loop_clock, utc_now
 from controller_manager.common.base.deadlines import wait_or_set
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Add,
     Change,
     Context,
     ControllerSpec,
+    Duration,
     For,
     Informers,
+    Int32,
     Mapped,
+    Options,
     PolicyRule,
+    flag,
 )
 
 from ..shared.pods import PODS_BY_NODE, pods_on

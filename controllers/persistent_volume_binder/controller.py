@@ -25,9 +25,19 @@ from controller_manager.common.api.storage import (
     class_of,
 )
 from controller_manager.common.base.clock import loop_clock
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
-from controller_manager.framework.work import Priority
+from controller_manager.framework import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Priority,
+    key_of,
+)
 
 from ..shared.claims import PODS_BY_CLAIM, pods_with_claim
 from .changes import migrated, with_finalizers

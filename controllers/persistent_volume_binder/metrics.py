@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from controller_manager.common.api.storage import BOUND, PersistentVolume, PersistentVolumeClaim, class_of
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family, Histograms, Shown
-from controller_manager.framework.cache import Informer
+from controller_manager.framework import Informer
 
 from ..shared.storage_operations import BUCKETS, storage_operations
 from ..shared.volume_plugins import HOST_PATH, NFS, plugin_of

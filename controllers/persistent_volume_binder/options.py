@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.controller import ConfigError
+from controller_manager.framework import ConfigError, Duration, Int32, Options, flag
 
 from .recycler import DEFAULT_TEMPLATE, Recycling, template_from
 

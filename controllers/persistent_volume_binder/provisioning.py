@@ -16,7 +16,7 @@ from controller_manager.common.api.storage import (
     class_of,
 )
 from controller_manager.common.base import clock
-from controller_manager.framework.controller import Context
+from controller_manager.framework import Context
 
 from ..shared.volume_plugins import MIGRATED
 from . import host_path

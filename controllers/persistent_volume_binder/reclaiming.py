@@ -17,7 +17,7 @@ from controller_manager.common.api.storage import (
     class_of,
 )
 from controller_manager.common.base import clock
-from controller_manager.framework.controller import Context
+from controller_manager.framework import Context
 
 from ..shared.claims import pods_with_claim
 from ..shared.volume_plugins import HOST_PATH, MIGRATED, NFS, plugin_of

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.storage import AVAILABLE, PersistentVolume, PersistentVolumeClaim, class_of
-from controller_manager.framework.cache import Change
+from controller_manager.framework import Change
 
 from ..shared.claims import size_of
 

@@ -10,7 +10,7 @@ from controller_manager.common.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.framework.controller import Context, update_status
+from controller_manager.framework import Context, update_status
 
 from .changes import bound_claim, bound_volume, in_phase, unbound_volume, with_bound_status, with_phase
 from .volumes import VolumeIndex

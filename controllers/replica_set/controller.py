@@ -15,20 +15,22 @@ from controller_manager.common.api.selectors import LabelSelector, Requirement
 from controller_manager.common.api.timestamps import time_of
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family, Histograms
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Context,
     ControllerRefManager,
     ControllerSpec,
     For,
+    Int32,
     Key,
     Mapped,
+    Options,
     PodControl,
     PolicyRule,
     Requeue,
     TerminalError,
+    TransportError,
     controller_of,
+    flag,
     in_parallel,
     pod_from_template,
     slow_start,

@@ -18,18 +18,20 @@ from controller_manager.common.api.devices import (
 )
 from controller_manager.common.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.common.base.random import seeded
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     STALE_CACHE,
     Context,
     ControllerSpec,
     For,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     TerminalError,
     controller_of,
+    flag,
     in_parallel,
     key_of,
 )

@@ -15,7 +15,7 @@ from controller_manager.common.api.devices import (
     ResourceClaimTemplate,
 )
 from controller_manager.common.api.model import ObjectMeta, OwnerReference
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 
 from ..shared.device_claims import is_meant, is_over, is_reserved_for, known_claims
 

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from controller_manager.common.api.devices import POD_CLAIM, ResourceClaim
 from controller_manager.common.api.quota.device_claims import EXTENDED_CLAIM
 from controller_manager.common.base.metrics import Counters, Family, Shown
-from controller_manager.framework.cache import Informer
+from controller_manager.framework import Informer
 
 from .decide import wants_admin_access
 

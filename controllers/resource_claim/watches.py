@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from controller_manager.common.api.core import PODS, Pod
 from controller_manager.common.api.devices import RESOURCE_CLAIMS, ResourceClaim, ResourceClaimTemplate
-from controller_manager.framework.cache import Change, Informer, Informers
-from controller_manager.framework.controller import Key, key_of
+from controller_manager.framework import Change, Informer, Informers, Key, key_of
 
 from ..shared.controlled import controlled_by
 from ..shared.device_claims import is_over, known_claims, pods_with_claim

@@ -18,19 +18,22 @@ from controller_manager.common.api.quota import QuotaScope
 from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping, utc_now
 from controller_manager.common.base.fair_loop import Turn
 from controller_manager.common.base.tasks import all_of
-from controller_manager.common.options import Duration, Int32, Options, flag
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Add,
     Change,
     Context,
     ControllerSpec,
+    Duration,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Priority,
     Requeue,
+    TransportError,
+    flag,
     key_of,
     update_status,
 )

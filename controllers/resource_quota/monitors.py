@@ -24,8 +24,8 @@ from controller_manager.common.api.quota import (
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.tree import FrozenTree
 from controller_manager.common.base.log import Logger
+from controller_manager.framework import Change, Informer, Informers, Key
 from controller_manager.framework.client.discovery import Discovery, ServedResource
-from controller_manager.framework.controller import Change, Informer, Informers, Key
 
 # What an object that no server admits may raise: it counts by number.
 _NO_OBJECT = (AttributeError, KeyError, TypeError, ValueError)

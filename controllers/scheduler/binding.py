@@ -9,7 +9,7 @@ from controller_manager.common.api.conditions import condition_of
 from controller_manager.common.api.core import PODS, Pod
 from controller_manager.common.api.resource import key_of
 from controller_manager.common.api.timestamps import format_time
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
+from controller_manager.framework import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.framework.client.rest_client import Call
 
 SCHEDULED = "PodScheduled"

@@ -9,8 +9,7 @@ from controller_manager.common.api.core import PODS, Pod
 from controller_manager.common.api.errors import ApiError, Conflict, NotFound
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base import clock
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import Context, Requeue
+from controller_manager.framework import Context, Requeue, TransportError
 
 from .binding import bind, nominate
 from .device_binding import DeviceBinding, DevicesLostError

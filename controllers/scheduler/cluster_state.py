@@ -1,7 +1,7 @@
 """The scheduler's view of the cluster: nodes, bound and assumed pods, updated incrementally by events."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 
 import msgspec
@@ -178,15 +178,14 @@ class ClusterState:
         """Set the labels of a namespace. Return whether they have changed."""
         if self._namespaces.get(name, _EMPTY) == (labels or _EMPTY):
             return False
-        self._namespaces[name] = labels or _EMPTY
+        if labels:
+            self._namespaces[name] = labels
+        else:
+            del self._namespaces[name]
         for selection in [one for one in self._counts if any(term.of_namespaces for term in one.terms)]:
             del self._counts[selection]
         self.version += 1
         return True
-
-    def remove_namespace(self, name: str) -> None:
-        """Remove a namespace."""
-        self._namespaces.pop(name, None)
 
     def count(self, selection: PodSelection) -> PodCount:
         """Return the count of selected pods per node. It is kept up to date while it is requested."""
@@ -260,11 +259,3 @@ class ClusterState:
     def _drop_if_empty(self, info: NodeInfo) -> None:
         if info.node is None and not info.pods:
             del self.nodes[info.name]
-
-
-def topology_values(nodes: Iterable[NodeInfo], key: str) -> Iterator[tuple[NodeInfo, str]]:
-    """Yield the nodes that have a label, with its value."""
-    for node in nodes:
-        value = node.labels.get(key)
-        if value is not None:
-            yield node, value

@@ -14,8 +14,18 @@ from controller_manager.common.api.devices import (
 from controller_manager.common.api.policy import POD_DISRUPTION_BUDGETS
 from controller_manager.common.api.storage import STORAGE_CLASSES, VOLUME_ATTACHMENTS
 from controller_manager.common.base import clock
-from controller_manager.common.options import Int32, Options, StringList, flag
-from controller_manager.framework.controller import Add, Context, ControllerSpec, Mapped, PolicyRule, Requeue
+from controller_manager.framework import (
+    Add,
+    Context,
+    ControllerSpec,
+    Int32,
+    Mapped,
+    Options,
+    PolicyRule,
+    Requeue,
+    StringList,
+    flag,
+)
 
 from ..shared.controlled import BY_CONTROLLER
 from ..shared.pods import SERVICES_BY_SELECTOR

@@ -13,7 +13,7 @@ from controller_manager.common.api.errors import AlreadyExists, ApiError, Confli
 from controller_manager.common.api.resource import key_of
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base import clock
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
+from controller_manager.framework import STRATEGIC_MERGE_PATCH, Client
 
 from ..shared.device_claims import is_reserved_for
 from .devices import ClaimPlan, DevicePlan, Devices, has_failed, is_ready

@@ -25,7 +25,7 @@ from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.storage import VOLUME_ATTACHMENTS, PersistentVolumeClaim, VolumeAttachment
 from controller_manager.common.base import clock
 from controller_manager.common.base.worker_thread import LARGE
-from controller_manager.framework.controller import Change, Context
+from controller_manager.framework import Change, Context
 
 from . import filters
 from .binding_cycle import BindingCycle

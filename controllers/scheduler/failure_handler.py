@@ -4,8 +4,7 @@ from controller_manager.common.api.core import PODS
 from controller_manager.common.api.errors import ApiError, Conflict, NotFound
 from controller_manager.common.api.resource import key_of
 from controller_manager.common.base import clock
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, TransportError
-from controller_manager.framework.controller import Context
+from controller_manager.framework import STRATEGIC_MERGE_PATCH, Context, TransportError
 
 from .binding import ERROR as SCHEDULER_ERROR
 from .binding import UNSCHEDULABLE as NO_NODE

@@ -26,7 +26,7 @@ NEVER = "not eligible due to preemptionPolicy=Never."
 IS_WAITING = "not eligible due to a terminating pod on the nominated node."
 _DISRUPTED = "DisruptionTarget"
 _HELPLESS: Rejections = (Rejection(RESOURCES, "Preemption is not helpful for scheduling"),)
-_NOBODY: Rejections = (Rejection(RESOURCES, "No preemption victims found for incoming pod"),)
+_NO_VICTIMS: Rejections = (Rejection(RESOURCES, "No preemption victims found for incoming pod"),)
 # Minimum number, and percentage, of candidate nodes that are examined.
 _LEAST_NODES, _PERCENT = 100, 10
 _LOWEST = 1 << 31
@@ -53,7 +53,7 @@ def make_room(decider: Decider, wanted: Wanted, why: NoFit, budgets: Iterable[Po
     if _is_waiting(wanted, why, decider):
         return IS_WAITING
     helpless = {name: any(one.final for one in every) for name, every in why.rejections.items()}
-    reasons = {name: _HELPLESS if final else _NOBODY for name, final in helpless.items()}
+    reasons = {name: _HELPLESS if final else _NO_VICTIMS for name, final in helpless.items()}
     if not any(priority < asked.priority for priority in state.priorities):
         return NoFit(reasons).message
     return DryRun(decider, wanted, reasons, [name for name, final in helpless.items() if not final], budgets)
@@ -161,7 +161,7 @@ def select_victims(
     """Return the plan for a node, or why preemption would not help there."""
     lower = sorted((one for one in there.pods.values() if _is_lower(one, wanted)), key=_importance)
     if not lower:
-        return _NOBODY
+        return _NO_VICTIMS
     short = _short(wanted.requirements, there, lower)
     if short:
         return short
@@ -183,7 +183,9 @@ def select_victims(
                 relations.change(one, -1)
                 away[one.uid] = one
         victims = tuple(sorted(away.values(), key=_importance))
-        return PreemptionPlan(there.name, victims, sum(one.uid in away for one in violating)) if victims else _NOBODY
+        if not victims:
+            return _NO_VICTIMS
+        return PreemptionPlan(there.name, victims, sum(one.uid in away for one in violating))
     finally:
         for one in away.values():
             relations.change(one, 1)

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from controller_manager.common.api.errors import ApiError, Conflict
 from controller_manager.common.api.resource import key_of
 from controller_manager.common.base import clock
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import Context
+from controller_manager.framework import Context, TransportError
 
 from ..shared.pods import Eviction, evict
 from .metrics import SchedulerMetrics

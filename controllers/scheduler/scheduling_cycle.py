@@ -3,7 +3,7 @@
 import asyncio
 
 from controller_manager.common.base import clock
-from controller_manager.framework.controller import Requeue
+from controller_manager.framework import Requeue
 
 from .binding_cycle import BindingCycle
 from .decide import Unfinished

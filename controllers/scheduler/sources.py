@@ -15,7 +15,7 @@ from controller_manager.common.api.storage import (
     VOLUME_ATTACHMENTS,
     VolumeAttachment,
 )
-from controller_manager.framework.controller import Context, Key
+from controller_manager.framework import Context, Key
 
 from ..shared.controlled import controlled_by
 from .devices import Devices

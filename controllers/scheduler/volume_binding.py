@@ -4,7 +4,7 @@ import msgspec
 
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PersistentVolumeClaim
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client
 
 from ..persistent_volume_binder.decide import BOUND_BY_CONTROLLER
 from .storage import Storage

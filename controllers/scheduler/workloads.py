@@ -5,7 +5,7 @@ from typing import Any
 from controller_manager.common.api.apps import REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS
 from controller_manager.common.api.core import SERVICES, Pod
 from controller_manager.common.api.selectors import LabelSelector, Requirement
-from controller_manager.framework.controller import Change, Context, Key, controller_of
+from controller_manager.framework import Change, Context, Key, controller_of
 
 from ..shared.pods import services_for
 from .requirements import Requirements, SpreadConstraint

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 
 from .labels import conflict
 
@@ -32,7 +32,7 @@ class Conflict(NamedTuple):
     @property
     def message(self) -> str:
         """Return the message of the event. Pods of other namespaces are not named."""
-        prefix = f'{self.what} "{self.value}" cannot be had together with'
+        prefix = f'{self.what} "{self.value}" conflicts with'
         what = "for the same volume: on one node, only one of the pods can use it"
         if self.pod.namespace != self.other.namespace:
             return f"{prefix} what a pod of another namespace wants {what}"

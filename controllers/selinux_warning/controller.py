@@ -16,14 +16,14 @@ from controller_manager.common.api.storage import (
     PersistentVolumeClaim,
 )
 from controller_manager.common.base.metrics import Family, Shown
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
     Informers,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     key_of,
 )

@@ -9,7 +9,7 @@ from controller_manager.common.api.core import PODS, Pod, Volume
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.api.quantity import parse
 from controller_manager.common.api.storage import STORAGE, PersistentVolumeClaim
-from controller_manager.framework.controller import Change, Informers, Key, controller_of, key_of
+from controller_manager.framework import Change, Informers, Key, controller_of, key_of
 
 PRE_RESIZE_CAPACITY = f"volume.alpha.{PLATFORM_DOMAIN}/pre-resize-capacity"
 """The annotation of a volume with its capacity before an expansion, until the node has resized the file system."""

@@ -11,17 +11,19 @@ from controller_manager.common.api.model import Object
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.base.metrics import Counters, Family
-from controller_manager.framework.client import Client, TransportError, WriteResult
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
+    Client,
     Informer,
     Informers,
     Key,
     TerminalError,
+    TransportError,
     controller_key,
     controller_of,
     key_of,
 )
+from controller_manager.framework.client.codec import WriteResult
 
 T = TypeVar("T", bound=Object)
 O = TypeVar("O", bound=Object)  # noqa: E741

@@ -14,7 +14,7 @@ from controller_manager.common.api.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from controller_manager.framework.controller import Informer, Key, controller_of
+from controller_manager.framework import Informer, Key, controller_of
 
 _CLAIM = "resource claim"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controller_manager.common.api.core import Namespace
-from controller_manager.framework.controller import Change, Informers, Key
+from controller_manager.framework import Change, Informers, Key
 
 
 def takes_content(namespace: Namespace | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import field_validator, model_validator
 
 from controller_manager.common.api.core import Node
-from controller_manager.common.options import Duration, Int32, Options, flag
+from controller_manager.framework import Duration, Int32, Options, flag
 
 Network = IPv4Network | IPv6Network
 

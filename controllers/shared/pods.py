@@ -26,8 +26,7 @@ from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.api.resource import Resource, key_of
 from controller_manager.common.api.timestamps import format_time, nonzero_time, time_of
 from controller_manager.common.base import clock
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
-from controller_manager.framework.controller import Change, Informer, Informers, Key
+from controller_manager.framework import STRATEGIC_MERGE_PATCH, Change, Client, Informer, Informers, Key
 
 # The condition that is set before a pod is deleted, so that its owner can see the reason; pure.
 

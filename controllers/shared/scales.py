@@ -16,7 +16,7 @@ from controller_manager.common.api.autoscaling import (
 from controller_manager.common.api.errors import ApiError, Conflict, NotFound
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base import clock
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client
 from controller_manager.framework.client.discovery import ServedResource, resources
 
 # Minimum seconds between two discovery requests when a kind is missing.

@@ -7,8 +7,7 @@ from typing import ClassVar
 from controller_manager.common.api.core import Secret
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.log import Logger
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import ConfigError
+from controller_manager.framework import ConfigError, Int32, Options, flag
 
 TYPE = "kubernetes.io/service-account-token"
 """The type of secrets that hold a service account token."""

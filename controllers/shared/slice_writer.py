@@ -11,8 +11,7 @@ from controller_manager.common.api.discovery import ENDPOINT_SLICES, MANAGED_BY,
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.resource import key_of
 from controller_manager.common.base.metrics import Counters, Family, Gauges, Histograms
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import Change, Informer, Informers, Key, PolicyRule
+from controller_manager.framework import Change, Client, Informer, Informers, Key, PolicyRule
 
 from .slices import Arrangement, SliceWrites
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.discovery import ENDPOINT_SLICES, Endpoint, EndpointSlice, SlicePort
 from controller_manager.common.api.model import Object, ObjectMeta
 from controller_manager.common.api.resource import Resource
-from controller_manager.framework.controller import controller_ref
+from controller_manager.framework import controller_ref
 
 # Identifies an endpoint: addresses, hostname, namespace and name of its target.
 SliceIdentity = tuple[tuple[str, ...], str, str, str]

@@ -23,7 +23,7 @@ from controller_manager.common.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from controller_manager.framework.controller import Informer, Informers, Key
+from controller_manager.framework import Informer, Informers, Key
 
 from .claims import claim_name, is_for_pod
 from .csi_migration import (

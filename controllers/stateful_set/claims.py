@@ -21,7 +21,7 @@ from controller_manager.common.api.core import PODS, PersistentVolumeClaimTempla
 from controller_manager.common.api.model import Object, ObjectMeta, OwnerReference
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.framework.controller import controller_ref
+from controller_manager.framework import controller_ref
 
 from .identity import claim_name, claim_names, ordinals, pod_name
 

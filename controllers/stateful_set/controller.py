@@ -14,20 +14,22 @@ from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, Pers
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerRefManager,
     ControllerSpec,
     For,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
     TerminalError,
+    TransportError,
+    flag,
     slow_start,
     update_status,
 )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.apps import STATEFUL_SETS, StatefulSet
 from controller_manager.common.api.core import PersistentVolumeClaimTemplate, Pod, PodTemplateSpec
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
-from controller_manager.framework.controller import pod_from_template
+from controller_manager.framework import pod_from_template
 
 POD_NAME = f"statefulset.{PLATFORM_DOMAIN}/pod-name"
 POD_INDEX = f"apps.{PLATFORM_DOMAIN}/pod-index"

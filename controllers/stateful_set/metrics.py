@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.common.api.apps import StatefulSet
 from controller_manager.common.base.metrics import Family, Gauges
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 
 from .decide import max_unavailable
 

@@ -6,9 +6,8 @@ from controller_manager.common.api.apps import StatefulSet
 from controller_manager.common.api.core import Pod
 from controller_manager.common.api.errors import ApiError, conflict
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client, PodControl, try_write
 from controller_manager.framework.client.events import Recorder
-from controller_manager.framework.controller import PodControl, try_write
 from controller_manager.framework.controller.pod_control import FAILED_CREATE, SUCCESSFUL_CREATE
 
 from .claims import Find, disowned, has_other_controller, new_claims

@@ -15,8 +15,7 @@ from controller_manager.common.api.decode import Decoder
 from controller_manager.common.api.model import Model
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.selectors import LabelSelector
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import ControllerHistory, TerminalError
+from controller_manager.framework import Client, ControllerHistory, TerminalError
 from controller_manager.framework.controller.history import template_patch
 
 from .identity import revision_of

@@ -1,8 +1,7 @@
 """Reports type errors in the expressions of validating admission policies in their status."""
 
 from controller_manager.common.api.admissionregistration import GROUP, VALIDATING_ADMISSION_POLICIES
-from controller_manager.common.options import Int32, Options, flag
-from controller_manager.framework.controller import Context, ControllerSpec, For, Key, PolicyRule
+from controller_manager.framework import Context, ControllerSpec, For, Int32, Key, Options, PolicyRule, flag
 
 from .schemas import Schemas
 from .types import Kinds, param_kind

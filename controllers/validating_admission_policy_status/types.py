@@ -7,7 +7,7 @@ from controller_manager.common.api.admissionregistration import ParamKind, Resou
 from controller_manager.common.api.errors import ServiceUnavailable
 from controller_manager.common.api.model import PartialObject
 from controller_manager.common.api.resource import Resource
-from controller_manager.framework.client import Client
+from controller_manager.framework import Client
 from controller_manager.framework.client.discovery import Discovery, ServedResource, resources
 
 _Named = tuple[str, str, str]  # group, version and plural

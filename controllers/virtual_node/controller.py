@@ -16,18 +16,22 @@ from controller_manager.common.api.resource import key_of
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base import clock
 from controller_manager.common.base.metrics import Counters, Family
-from controller_manager.common.options import Int32, Options, StringList, StringMap, flag
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
+    STRATEGIC_MERGE_PATCH,
     Add,
     Change,
     Context,
     ControllerSpec,
     Informers,
+    Int32,
     Key,
     Mapped,
+    Options,
     PolicyRule,
     Requeue,
+    StringList,
+    StringMap,
+    flag,
 )
 
 from ..scheduler.node_info import room_of

@@ -10,8 +10,7 @@ from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.timestamps import format_micro
 from controller_manager.common.base import clock
 from controller_manager.common.base.log import Logger
-from controller_manager.framework.client import Client
-from controller_manager.framework.controller import Key, in_parallel
+from controller_manager.framework import Client, Key, in_parallel
 
 LEASE_SECONDS = 40
 _NAMESPACE = "kube-node-lease"

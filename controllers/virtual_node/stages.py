@@ -15,7 +15,7 @@ from controller_manager.common.api.errors import BadRequest
 from controller_manager.common.api.platform import GROUP_DOMAIN
 from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.options.types import parse_duration
-from controller_manager.framework.controller import ConfigError
+from controller_manager.framework import ConfigError
 
 from .pods import Container, ContainerKind, ContainerStatus, Probe, VirtualPod
 

@@ -11,7 +11,8 @@ import structlog
 
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.log import get_logger
-from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
 
 get_logger("tests")  # what captures logs takes structlog for configured from then on, so that we must come first
 

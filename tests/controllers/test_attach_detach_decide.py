@@ -8,7 +8,7 @@ import pytest
 
 from controller_manager.common.api.core import Node, Pod
 from controller_manager.common.api.storage import VolumeAttachment
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 from controllers.attach_detach.attachments import (
     TIMEOUT,
     attachment_name,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller_manager.common.api.core import Node, NodeAddress, Service
-from controller_manager.framework.cache import Change
+from controller_manager.framework import Change
 from controller_manager.framework.cloud_provider import Route, source_ranges
 from controllers.cloud_node_lifecycle import SHUTDOWN, NodeAction
 from controllers.cloud_node_lifecycle import decide as decide_node

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.conditions import Condition
 from controller_manager.common.api.core import NAMESPACES, Namespace, Pod, PodStatus
 from controller_manager.common.api.model import ObjectMeta, OwnerReference
-from controller_manager.framework.controller import Change
+from controller_manager.framework import Change
 from controllers.shared.controlled import owners_concerned
 from controllers.shared.pods import is_active, is_available, is_terminating, until_available
 

@@ -40,15 +40,15 @@ def test_driver_output_is_parsed(output: str, answer: Answer) -> None:
             "attach: the driver answers Failure: " + 512 * "x",
         ),
         (2, '{"status": "Success"}', "attach: the driver reports success and ends with exit status 2"),
-        (-9, "", "attach: the output of the driver is no answer (exit status -9)"),
-        (0, "secret", "attach: the output of the driver is no answer (exit status 0)"),
-        (0, '{"status": "Success"} secret', "attach: the output of the driver is no answer (exit status 0)"),
+        (-9, "", "attach: invalid output of the driver (exit status -9)"),
+        (0, "secret", "attach: invalid output of the driver (exit status 0)"),
+        (0, '{"status": "Success"} secret', "attach: invalid output of the driver (exit status 0)"),
         (
             0,
             '{"status": "Success", "attached": "secret"}',
-            "attach: the output of the driver is no answer (exit status 0)",
+            "attach: invalid output of the driver (exit status 0)",
         ),
-        (0, "[]", "attach: the output of the driver is no answer (exit status 0)"),
+        (0, "[]", "attach: invalid output of the driver (exit status 0)"),
     ],
 )
 def test_failed_call_raises_driver_error(status: int, output: str, problem: str) -> None:

@@ -1,9 +1,7 @@
 """What one object may cost: small for whoever wrote it, it may amount to far more than it is long."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from time import process_time
 from typing import Any
 
 import pytest
@@ -34,6 +32,7 @@ from controllers.shared.certificate_requests import asked_for, read_request
 from controllers.shared.slices import SliceGroup, arrange, identity
 from controllers.taint_eviction import countdown
 from tests.controllers import pod_lifecycle
+from tests.pace import cpu_limit
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
 PATIENCE = 2.0
@@ -41,11 +40,8 @@ SERVICE = builders.service("web", {"app": "web"}, clusterIP="10.0.0.1")
 POD = builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1")
 
 
-@contextmanager
-def soon() -> Iterator[None]:
-    before = process_time()
-    yield
-    assert process_time() - before < PATIENCE
+def soon() -> AbstractContextManager[None]:
+    return cpu_limit(PATIENCE)
 
 
 def ip(number: int) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller_manager.common.api.storage import PersistentVolume, PersistentVolumeClaim
-from controller_manager.framework.cache import Change
+from controller_manager.framework import Change
 from controllers.persistent_volume_binder.changes import bound_volume
 from controllers.persistent_volume_binder.volumes import VolumeIndex, is_bound_to, mismatch
 from controllers.shared.claims import size_of

@@ -36,7 +36,8 @@ from controller_manager.common.api.reviews import SubjectAccessReview, TokenRevi
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
 from controller_manager.framework.client.codec import Codec
 from controller_manager.framework.client.discovery import resources
 from controller_manager.testing import FaultyNetwork

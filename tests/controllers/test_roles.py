@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controller_manager.app import catalog
-from controller_manager.framework.controller import PolicyRule
+from controller_manager.framework import PolicyRule
 
 ROLES = Path(__file__).with_name("roles.jsonl")
 # Clusters have kubelets, and no role for who stands for all of them.

@@ -8,7 +8,7 @@ import pytest
 from controller_manager.common.api.core import ConfigMap
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.serving.tls import make_ca
-from controller_manager.framework.client import ConfigError
+from controller_manager.framework import ConfigError
 from controllers.root_ca_publisher import (
     ABOUT,
     DATA,

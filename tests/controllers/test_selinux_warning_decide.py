@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller_manager.framework.controller import Key
+from controller_manager.framework import Key
 from controllers.selinux_warning.conflicts import Conflict, Use, VolumeUses
 from controllers.selinux_warning.controller import use_of
 from controllers.selinux_warning.labels import MOUNT_OPTION, RECURSIVE, SecuredPod, conflict

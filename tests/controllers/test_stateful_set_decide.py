@@ -12,7 +12,7 @@ from controller_manager.common.api.apps import STATEFUL_SETS, ControllerRevision
 from controller_manager.common.api.core import Pod
 from controller_manager.common.api.model import ObjectMeta, OwnerReference
 from controller_manager.common.api.storage import PersistentVolumeClaim
-from controller_manager.framework.controller import TerminalError
+from controller_manager.framework import TerminalError
 from controller_manager.framework.controller.history import template_patch
 from controllers.stateful_set.claims import new_claims, owners_of_claim
 from controllers.stateful_set.controller import pods_left

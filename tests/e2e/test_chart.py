@@ -15,7 +15,7 @@ from controller_manager.app.catalog import AnySpec, choose, installed
 from controller_manager.app.election import ElectionOptions, locks
 from controller_manager.app.permissions import reads
 from controller_manager.app.program import flag_set
-from controller_manager.framework.controller import PolicyRule
+from controller_manager.framework import PolicyRule
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("helm")]
 

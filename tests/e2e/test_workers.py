@@ -291,4 +291,7 @@ async def _serve_an_etcd(server: ApiProcess) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """Return False for a zombie, too: init may reap it late."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

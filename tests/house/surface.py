@@ -9,12 +9,10 @@ from pathlib import Path
 WRITTEN = Path(__file__).with_name("surface.txt")
 PACKAGES = (
     "controller_manager.common.cel",
-    "controller_manager.framework.client",
     "controller_manager.framework.cloud_provider",
-    "controller_manager.framework.controller",
     "controller_manager.framework",
-    "controller_manager.common.options",
     "controller_manager.testing",
+    "controller_manager.testing.builders",
 )
 
 

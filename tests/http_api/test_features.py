@@ -6,7 +6,7 @@ import pytest
 
 from apiserver_stub.common.flags import FLAGS, ServerFeatureOptions
 from controller_manager.common.api.wire import Certificate, Request
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 

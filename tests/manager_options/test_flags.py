@@ -7,8 +7,8 @@ import pytest
 
 from controller_manager.app.catalog import installed
 from controller_manager.app.program import flag_set
-from controller_manager.common.options import FlagError
 from controller_manager.common.options.flag import Flag
+from controller_manager.common.options.parse import FlagError
 
 DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
 # Flags that no document of Kubernetes has.

@@ -9,8 +9,8 @@ from controller_manager.app.features import READ, ManagerFeatureOptions
 from controller_manager.app.program import flag_set
 from controller_manager.app.reference import page, unread_gates
 from controller_manager.common.component.features import known_gates
-from controller_manager.common.options import gates_at
 from controller_manager.common.options.command_line import help_text, inert_flags
+from controller_manager.common.options.gates import gates_at
 
 FLAGS = flag_set(installed())
 INERT = [flag for flags in inert_flags(FLAGS).values() for flag in flags]

@@ -3,24 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from time import process_time, thread_time
+from time import thread_time
 from typing import Any, TypeVarTuple, Unpack
 
 from controller_manager.testing.virtual import VirtualLoop
 
 Ts = TypeVarTuple("Ts")
-USUAL_PACE = 0.015
-"""Seconds of CPU that a known amount of work takes where the promised figures hold."""
-
-
-def slowness() -> float:
-    """Return how many times as long as usual a computation takes on this CPU now; at least 1."""
-    paces = []
-    for _ in range(3):
-        before = process_time()
-        sum(number * number for number in range(200_000))
-        paces.append(process_time() - before)
-    return max(1.0, min(paces) / USUAL_PACE)
 
 
 class MeteredLoop(VirtualLoop):

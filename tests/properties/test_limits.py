@@ -19,8 +19,11 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
-from controller_manager.framework.client import Client, InProcessTransport
-from controller_manager.framework.leader import Elector, LeaderMetrics, LeaseTimings
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
+from controller_manager.framework.leader.elector import Elector, LeaderMetrics
+from controller_manager.framework.leader.lease import LeaseTimings
+from tests.pace import slowness
 
 SOMEBODY = Certificate("somebody", ())
 CONFIGS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
@@ -35,7 +38,6 @@ QUOTAS, SERVICES = "/api/v1/namespaces/default/resourcequotas", "/api/v1/namespa
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
 SCALERS = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice what is promised
-USUAL_PACE = 0.015  # seconds of CPU that a known amount of work takes where that holds
 PATIENCE = 6.0  # seconds of CPU for all of a request
 
 LONG = "k" * 1_000_000
@@ -228,16 +230,6 @@ def server() -> Iterator[Watched]:
     assert made.ask("POST", CONFIGS, JSON, named()) == 201
     yield made
     made.close()
-
-
-def slowness() -> float:
-    """How many times as long as usual a computation takes: on a CPU that is slower, or shares its caches, now."""
-    paces = []
-    for _ in range(3):
-        before = process_time()
-        sum(number * number for number in range(200_000))
-        paces.append(process_time() - before)
-    return max(1.0, min(paces) / USUAL_PACE)
 
 
 @pytest.mark.parametrize("name", BODIES)

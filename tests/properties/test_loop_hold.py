@@ -21,13 +21,14 @@ from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.wire import Request
 from controller_manager.common.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.cache import Informers
+from controller_manager.framework import Informers
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import NODE_FLAGS, RUN_PODS
+from tests.pace import slowness
 from tests.properties.hostile_objects import every, large, template
 from tests.properties.large_objects import LargeField, good_objects, kinds, large_fields
-from tests.properties.metered_loop import MeteredLoop, slowness
+from tests.properties.metered_loop import MeteredLoop
 
 PAGES = ("/debug/controllers", "/metrics")
 LIMIT = 0.05

@@ -19,7 +19,7 @@ from controller_manager.common.api.devices import (
 from controller_manager.common.api.errors import ApiError, NotFound
 from controller_manager.common.api.resource import Key, Resource, key_of
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controllers.shared.device_claims import is_over, known_claims

@@ -225,7 +225,7 @@ async def test_a_node_that_is_ready_again_keeps_its_volumes_though_the_copy_of_i
         await cluster.sleep(330)
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == NODES.path() else None)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await set_ready(cluster, "a", ready=True)
         await cluster.sleep(60)
         assert (await attachments(cluster)).keys() == {("v", "a")}
@@ -246,7 +246,7 @@ async def test_of_a_silent_node_nothing_is_taken_while_pods_came_there_that_are_
 
         replica.network.intercept(deaf)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.client.create(PODS, pod("q", of_claim("v"), node="a"))
         await cluster.sleep(600)
         assert (await attachments(cluster)).keys() == {("v", "a")}

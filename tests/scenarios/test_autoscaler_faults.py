@@ -18,7 +18,7 @@ from controller_manager.common.api.metrics import RESOURCE_METRICS
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 
@@ -129,10 +129,10 @@ class Storm:
     async def cut_off(self) -> None:
         self.manager.network.cut()
         await self.cluster.sleep(random_source().uniform(0, 30))
-        self.manager.network.mend()
+        self.manager.network.heal()
 
     async def calm(self) -> None:
-        self.manager.network.mend()
+        self.manager.network.heal()
         self.manager.network.rate = 0
         self.meter.latency = 0
         for _ in range(int(HIGH * PERIOD / 20) + 4):

@@ -32,7 +32,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.serving.tls import KeyPair
-from controller_manager.framework.client import Client, ConfigError
+from controller_manager.framework import Client, ConfigError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,

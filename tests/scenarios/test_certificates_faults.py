@@ -44,7 +44,7 @@ from controller_manager.common.api.timestamps import parse_time
 from controller_manager.common.api.wire import Certificate
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     SERVER_USAGES,
@@ -211,7 +211,7 @@ class World:
 
     async def calm(self) -> None:
         for replica in self.replicas:
-            replica.network.mend()
+            replica.network.heal()
             replica.network.rate = 0
         self.renew()
         await self.cluster.advance(400)

@@ -16,17 +16,10 @@ from controller_manager.app import catalog
 from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.random import random_source
-from controller_manager.common.options import Options
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.framework.client import events
-from controller_manager.framework.controller import (
-    Context,
-    ControllerSpec,
-    For,
-    PolicyRule,
-    Requeue,
-    TerminalError,
-    cache_barrier,
-)
+from controller_manager.framework.controller import cache_barrier
 from controller_manager.testing import Cluster, Replica, builders, hot_loops, timeline
 from controllers.garbage_collector import graph
 
@@ -149,7 +142,7 @@ async def an_hour(cluster: Cluster, replica: Replica, name: str, namespaces: int
             replica.network.cut()
         replica.network.rate = 0.3 if number % 7 == 0 else 0
         await cluster.sleep(3)
-        replica.network.mend()
+        replica.network.heal()
         await cluster.sleep(60)
         await cluster.client.delete(NAMESPACES, Key("", space))
         await cluster.sleep(60)

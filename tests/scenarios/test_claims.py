@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Change,
     Context,
     ControllerRefManager,
@@ -181,6 +181,6 @@ async def test_whatever_goes_wrong_each_owner_ends_with_the_pods_it_wants() -> N
             await cluster.sleep(random_source().uniform(0, 5))
         replica.network.rate = 0.0
         replica.network.cut()  # a watch that fell silent is opened anew
-        replica.network.mend()
+        replica.network.heal()
         await cluster.advance(QUIET)
         await world.check()

@@ -123,7 +123,7 @@ class World:
         assert self.replica is not None
         self.replica.network.cut()
         await self.cluster.sleep(random_source().uniform(0, 30))
-        self.replica.network.mend()
+        self.replica.network.heal()
 
     async def heal(self) -> None:
         assert self.replica is not None

@@ -23,7 +23,7 @@ async def test_one_that_goes_before_the_manager_has_seen_it_is_made_anew(kind: A
         await cluster.settle()
         replica.network.intercept(unheard(CONTROLLER_REVISIONS.path()))
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.client.create(kind, made)
         await cluster.sleep(30)
         (first,) = (await cluster.client.list(CONTROLLER_REVISIONS, "default")).items

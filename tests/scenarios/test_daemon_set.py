@@ -14,7 +14,7 @@ from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Response
 from controller_manager.common.base import clock
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import AUTOMATIC

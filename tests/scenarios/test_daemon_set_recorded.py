@@ -17,7 +17,7 @@ import pytest
 from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS, DaemonSet
 from controller_manager.common.api.core import EVENTS, PODS, Pod
 from controller_manager.common.api.resource import Key
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework import STRATEGIC_MERGE_PATCH
 from controller_manager.framework.controller.history import in_order
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent

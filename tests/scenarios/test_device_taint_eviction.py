@@ -186,7 +186,7 @@ async def test_nobody_goes_for_a_taint_that_the_server_has_no_more() -> None:
         path = RESOURCE_SLICES.path()
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await publish(cluster, {"gpu-0": []})
         await cluster.sleep(60)
         assert await stays(cluster)

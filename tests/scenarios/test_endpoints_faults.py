@@ -37,7 +37,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.wire import Request
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.shared.slice_writer import service_of
 from tests.scenarios.trials import one_of

@@ -23,7 +23,7 @@ from controller_manager.common.api.storage import (
     PersistentVolumeClaim,
 )
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.volume_attributes_class_protection import FINALIZER

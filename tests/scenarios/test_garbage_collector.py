@@ -8,7 +8,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.cache import Informers
+from controller_manager.framework import Informers
 from controller_manager.testing import Cluster, builders
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph_builder import Monitors

@@ -187,7 +187,7 @@ async def test_an_owner_that_a_listing_lacks_is_asked_for_before_its_dependents_
         replica.network.cut()
         if not stays:
             await delete(cluster, "owner")
-        replica.network.mend()
+        replica.network.heal()
         await cluster.sleep(40)
         assert await there(cluster, SECRETS) == (["s"] if stays else [])
 
@@ -226,7 +226,7 @@ async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(
         await cluster.advance(5)
         replica.network.intercept(_broken("/api/v1/secrets"))
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.sleep(broken)
         meta = {"name": "s", "ownerReferences": [{**_json(owned_by(owner)), "blockOwnerDeletion": True}]}
         body = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": meta}).encode()
@@ -262,7 +262,7 @@ async def test_watches_that_came_back_hold_up_nobody_though_they_have_nothing_to
         await cluster.advance(5)
         replica.network.cut()
         await cluster.sleep(2)
-        replica.network.mend()
+        replica.network.heal()
         await cluster.sleep(3.2)
         await delete(cluster, "owner", propagation)
         await cluster.sleep(3)

@@ -165,7 +165,7 @@ class World:
         assert self.replica is not None
         self.replica.network.cut()
         await self.cluster.sleep(random_source().uniform(0, 40))
-        self.replica.network.mend()
+        self.replica.network.heal()
 
     async def _lose_server(self) -> None:
         await one_of((self.cluster.stop_api, self.cluster.kill_api))()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     ConfigMap,
@@ -158,7 +158,7 @@ async def test_whatever_goes_wrong_the_newest_revision_is_the_present_state() ->
             await cluster.sleep(random_source().uniform(0, 5))
         replica.network.rate = 0.0
         replica.network.cut()  # a watch that fell silent is opened anew
-        replica.network.mend()
+        replica.network.heal()
         await cluster.advance(QUIET)
         for app in APPS:  # an orphan wakes nobody, but is found at the next change
             owner = await cluster.client.get(CONFIG_MAPS, Key("default", app))

@@ -37,8 +37,8 @@ from controller_manager.common.api.errors import Forbidden, Invalid
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.tasks import all_of
+from controller_manager.framework import Context
 from controller_manager.framework.client.rest_client import Call
-from controller_manager.framework.controller import Context
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,

@@ -352,7 +352,7 @@ async def test_no_pod_is_made_twice_where_the_answer_and_then_a_write_of_the_sta
 
         replica.network.intercept(spoil)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.client.create(JOBS, job())
         await cluster.sleep(30)
         assert asked.count("POST pods") == 1

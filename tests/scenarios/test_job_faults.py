@@ -21,7 +21,7 @@ from controller_manager.common.api.batch import JOB_TRACKING, JOBS, Job, end_of
 from controller_manager.common.api.core import PODS, Pod, is_pod_terminal
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent

@@ -17,7 +17,7 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.random import random_source
 from controller_manager.common.serving.tls import make_ca
-from controller_manager.framework.client import ConfigError
+from controller_manager.framework import ConfigError
 from controller_manager.testing import Cluster, Replica, builders
 
 PEM = make_ca("pods trust it", days=1).certificate.decode()
@@ -209,7 +209,7 @@ async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
         for replica in replicas:
             replica.network.rate = 0
             replica.network.cut()  # a watch that fell silent is opened anew
-            replica.network.mend()
+            replica.network.heal()
         await cluster.sleep(QUIET)
         if all(replica.has_ended for replica in replicas):  # whoever lost the lead ends, to be started anew
             await manage(cluster, root_ca, "--leader-elect=true")

@@ -158,7 +158,7 @@ async def test_never_two_act_whatever_the_network_does() -> None:
             if random_source().uniform(0, 1) < 0.5:
                 replicas[victim].network.cut()
             await cluster.sleep(random_source().uniform(1, 40))
-            replicas[victim].network.mend()
+            replicas[victim].network.heal()
             replicas[victim].network.rate = 0
             if replicas[victim].has_ended:
                 names[victim] = f"replacement-{round_}"

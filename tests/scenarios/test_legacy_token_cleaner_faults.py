@@ -33,7 +33,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.timestamps import parse_time
 from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers import legacy_token_cleaner

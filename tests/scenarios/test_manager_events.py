@@ -8,7 +8,7 @@ from controller_manager.common.api.apps import REPLICA_SETS
 from controller_manager.common.api.batch import JOBS
 from controller_manager.common.api.core import EVENTS
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster
 from tests.scenarios.batch import job
 from tests.scenarios.workloads import replica_set

@@ -17,8 +17,8 @@ from controller_manager.common.api.core import (
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Context, ControllerSpec, For
 from controller_manager.testing import Cluster, Replica, builders
 
 pytestmark = pytest.mark.virtual

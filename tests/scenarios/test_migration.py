@@ -14,8 +14,8 @@ from controller_manager.common.api.coordination import LEASES
 from controller_manager.common.api.core import PODS
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.random import random_source
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For, Requeue
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Context, ControllerSpec, For, Requeue
 from controller_manager.testing import Cluster, Replica, builders, run
 
 SHARED = Key("kube-system", "hand-over")

@@ -13,7 +13,8 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.base.tasks import all_of
-from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
 from controller_manager.framework.client.discovery import DiscoveryClient, ServedResource
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN

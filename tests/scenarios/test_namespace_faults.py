@@ -171,7 +171,7 @@ def heal(replica: Replica) -> None:
     """Nothing fails any more, and watches that fell silent are opened anew."""
     replica.network.rate = 0
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
 
 
 async def content(cluster: Cluster, name: str) -> set[str]:

@@ -17,7 +17,7 @@ from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.testing import Cluster, Replica
 from controllers.node_ipam import SPECS
 
@@ -147,7 +147,7 @@ def deafen(replica: Replica) -> None:
     refused = Response(500, {}, b"{}")
     replica.network.intercept(lambda request: refused if request.path == "/api/v1/nodes" and request.query else None)
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
 
 
 async def test_a_new_leader_learns_from_the_server_what_is_given_and_not_from_its_old_copy() -> None:

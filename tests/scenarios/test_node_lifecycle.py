@@ -238,7 +238,7 @@ async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: 
         if what == "manager":
             replica.network.cut()
             await cluster.sleep(seconds)
-            replica.network.mend()
+            replica.network.heal()
         else:
             await cluster.stop_api()
             await cluster.sleep(seconds)

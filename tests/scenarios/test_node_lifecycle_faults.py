@@ -83,7 +83,7 @@ class Trouble:
             case "cut":
                 replica.network.cut()
             case "mend":
-                replica.network.mend()
+                replica.network.heal()
             case "kill":
                 await replica.kill()
             case "stop":
@@ -93,7 +93,7 @@ class Trouble:
     async def calm(self) -> None:
         """Nothing fails any more."""
         for replica in self.replicas:
-            replica.network.mend()
+            replica.network.heal()
             replica.network.rate = 0
         await self.cluster.sleep(45)
         await self.start()

@@ -386,7 +386,7 @@ async def deafen(cluster: Cluster, replica: Replica, path: str) -> None:
     """Have a manager hear nothing new of a collection."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
     await cluster.sleep(1)
 
 

@@ -130,7 +130,7 @@ async def test_a_node_is_gone_when_the_server_says_so_and_not_before() -> None:
 
         replica.network.intercept(deaf)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await make_node(cluster)
         await make_pod(cluster)
         await cluster.advance(300)

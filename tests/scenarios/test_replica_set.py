@@ -11,7 +11,7 @@ from controller_manager.common.api.core import EVENTS, NAMESPACES, PODS
 from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.test_manager_flags import most_in_work
@@ -289,7 +289,7 @@ def deafen(replica: Replica, path: str = "/api/v1/pods") -> None:
     """Let the local copy of a collection grow old, while everything else is possible."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
 
 
 async def test_while_its_copy_of_pods_is_old_nothing_is_created_twice() -> None:

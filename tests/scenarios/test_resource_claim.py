@@ -78,7 +78,7 @@ async def test_no_claim_is_made_for_a_pod_that_is_gone_though_the_copy_of_it_is_
         await cluster.settle()
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == "/api/v1/pods" else None)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.client.delete(PODS, Key("default", "p"), grace=0)
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
         await cluster.sleep(60)
@@ -224,7 +224,7 @@ async def test_a_claim_is_freed_of_a_pod_that_came_and_went_unheard() -> None:
         await cluster.settle()
         replica.network.intercept(unheard(PODS.path()))
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await allocate(cluster, made, await cluster.client.create(PODS, pod(gpu="shared")))
         await cluster.sleep(10)
         assert await reserved(cluster) == ["p"]

@@ -25,7 +25,7 @@ from controller_manager.common.api.quota import DeviceClasses, Evaluators, Quota
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS

@@ -126,7 +126,7 @@ async def test_a_secret_goes_with_an_account_that_came_and_went_unheard(flags: l
         await cluster.settle()
         replica.network.intercept(unheard(SERVICE_ACCOUNTS.path()))
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await account(cluster, "a")
         await cluster.client.create(SECRETS, secret("s", "a"))
         await cluster.sleep(30)

@@ -26,8 +26,8 @@ from controller_manager.common.api.model import Object, ObjectMeta
 from controller_manager.common.api.rbac import CLUSTER_ROLES
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.wire import Certificate, Request, Response
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Context, ControllerSpec, For, PolicyRule, Requeue
 from controller_manager.testing import Cluster
 
 pytestmark = pytest.mark.virtual

@@ -20,8 +20,8 @@ from controller_manager.common.api.core import EVENTS, PODS, Pod
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.cache import Shard
-from controller_manager.framework.controller import controller_of, controller_ref
+from controller_manager.framework import controller_of, controller_ref
+from controller_manager.framework.cache.shard import Shard
 from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.pod_agent import PodAgent
@@ -188,7 +188,7 @@ async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_mor
                 case "cut" | "mend":  # as long as a process may be asleep
                     one.network.cut()
                     await cluster.sleep(source.uniform(1.0, 20.0))
-                    one.network.mend()
+                    one.network.heal()
                 case "come":
                     replicas += await start(cluster, 1, shards=2)
             if all(one.has_ended for one in replicas):

@@ -21,9 +21,10 @@ from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.wire import Request
 from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
-from controller_manager.common.options import FlagError, Options
-from controller_manager.framework.cache import Shard
-from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue
+from controller_manager.common.options.flag import Options
+from controller_manager.common.options.parse import FlagError
+from controller_manager.framework import Context, ControllerSpec, For, PolicyRule, Requeue
+from controller_manager.framework.cache.shard import Shard
 from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.pod_agent import PodAgent

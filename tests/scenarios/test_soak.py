@@ -11,7 +11,7 @@ from controller_manager.common.api.discovery import ENDPOINT_SLICES, SERVICE_NAM
 from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.resource import Key, Resource, key_of
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from tests.scenarios.trials import one_of
 
@@ -48,7 +48,7 @@ class Storm:
     async def calm(self) -> None:
         """Put everything in order that went wrong from outside; wait until nobody has anything left to do."""
         for replica in self.replicas:
-            replica.network.mend()
+            replica.network.heal()
             replica.network.rate = 0
         await self.cluster.sleep(60)
         await self.replace_ended()
@@ -110,7 +110,7 @@ class Storm:
         network = one_of(tuple(self.replicas)).network
         network.cut()
         await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
-        network.mend()
+        network.heal()
 
     async def lose_manager(self) -> None:
         replica = one_of(tuple(self.replicas))

@@ -11,7 +11,7 @@ from controller_manager.common.api.policy import POD_DISRUPTION_BUDGETS, PodDisr
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
 from controller_manager.common.api.wire import Response
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.stateful import (

@@ -23,7 +23,7 @@ from controller_manager.common.api.core import PODS, Pod, is_pod_ready
 from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent

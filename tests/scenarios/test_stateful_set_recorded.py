@@ -22,7 +22,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework import STRATEGIC_MERGE_PATCH
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from tests.scenarios.workloads import events, pods

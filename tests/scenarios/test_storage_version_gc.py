@@ -90,7 +90,7 @@ async def test_a_server_that_came_back_and_went_unheard_is_forgotten() -> None:
         await cluster.settle()
         replica.network.intercept(unheard(LEASES.path()))
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await join(cluster, "b")
         await tell(cluster, "g.both", a="v1", b="v1")
         await cluster.sleep(10)

@@ -292,7 +292,7 @@ async def go_deaf(replica: Replica) -> None:
         lambda request: Response(500, {}, b"deaf") if ("watch", "true") in request.query else None
     )
     replica.network.cut()
-    replica.network.mend()
+    replica.network.heal()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ async def test_the_server_has_the_last_word() -> None:
         await cluster.sleep(60)
         replica.network.intercept(_deaf)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         later = {"spec": {"ttlSecondsAfterFinished": 500}}
         await cluster.client.patch(JOBS, Key("default", "work"), later)
         await cluster.sleep(100)

@@ -14,7 +14,7 @@ from controller_manager.common.api.coordination import LEASES
 from controller_manager.common.api.core import ENDPOINTS, EVENTS, NODES, PODS, SERVICES, Pod, is_pod_ready
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Response
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH
+from controller_manager.framework import STRATEGIC_MERGE_PATCH
 from controller_manager.testing import Cluster
 from controller_manager.testing.builders import service
 from controllers.virtual_node import SPECS
@@ -328,7 +328,7 @@ async def test_a_pod_is_not_refused_for_what_a_node_was_before() -> None:
         path = "/api/v1/nodes"
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         replica.network.cut()  # so that the local copy of nodes gets old
-        replica.network.mend()
+        replica.network.heal()
         await cluster.client.patch(NODES, Key("", "virtual-node-1"), {"metadata": {"labels": {"disk": "ssd"}}})
         await cluster.client.create(PODS, pod("picky", nodeSelector={"disk": "ssd"}))
         await cluster.client.create(PODS, pod("pickier", nodeSelector={"disk": "hdd"}))

@@ -264,7 +264,7 @@ async def test_nothing_is_done_to_a_pod_that_was_decided_of_another_of_its_name(
         await cluster.sleep(2)
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == PATHS[0] else None)
         replica.network.cut()  # so that watches break
-        replica.network.mend()
+        replica.network.heal()
         for name in "ab":
             await cluster.client.delete(PODS, Key("default", name), grace=0)
             await cluster.client.create(PODS, pod(name, "elsewhere"))

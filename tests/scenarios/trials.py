@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from controller_manager.common.api.errors import ApiError, NotFound
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.virtual import VirtualLoop

@@ -21,7 +21,7 @@ from controller_manager.common.api.apps import (
 )
 from controller_manager.common.api.core import EVENTS, PODS, Pod, is_pod_ready, is_pod_terminal
 from controller_manager.common.api.resource import Key
-from controller_manager.framework.controller import controller_of
+from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster
 from controllers.daemon_set.placement import node_of
 from controllers.deployment.templates import HASH

@@ -3,7 +3,6 @@ source and object.
 """
 
 from collections import OrderedDict
-from typing import Literal
 
 from apiserver_stub.admission.chain import AdmissionPlugin, Attributes, Rule
 from apiserver_stub.admission.parts import AdmissionParts
@@ -17,7 +16,6 @@ from controller_manager.common.base.bucket import TokenBucket
 from controller_manager.common.base.clock import monotonic
 
 NAME = "EventRateLimit"
-LimitType = Literal["Server", "Namespace", "User", "SourceAndObject"]
 _TYPES = ("Server", "Namespace", "User", "SourceAndObject")
 _KEPT = 4096  # buckets, unless the limit has a cache size
 _MOST = (1 << 31) - 1

@@ -17,7 +17,7 @@ from controller_manager.common.api.platform import GROUP_DOMAIN
 
 @dataclass(frozen=True, slots=True)
 class NumberRange:
-    """`size` numbers from `first` on, the lowest `band` of which are drawn last (KEP-3070, KEP-3668)."""
+    """`size` numbers from `first` on; the lowest `band` numbers are drawn last (KEP-3070, KEP-3668)."""
 
     first: int
     size: int

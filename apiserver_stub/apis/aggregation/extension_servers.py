@@ -5,7 +5,6 @@ import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +17,7 @@ from controller_manager.common.api.wire import Request, Response, Upgrade
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.transport.connection_pool import ConnectionTarget
 from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.streaming import StreamingTransport
 from controller_manager.common.transport.transport import (
     Endpoint,
     TransportError,
@@ -25,9 +25,6 @@ from controller_manager.common.transport.transport import (
     close_body,
     known_length,
 )
-
-if TYPE_CHECKING:
-    from controller_manager.common.transport.streaming import StreamingTransport
 
 _SMALL = 64 * 1024  # bytes
 AGGREGATOR = User("system:kube-aggregator", groups=(ADMIN_GROUP,))
@@ -49,26 +46,14 @@ class ExtensionServers:
     """
 
     def __init__(self, resolver: ServiceResolver, pair: ProxyPair, dialer: Dialer | None = None) -> None:
-        self._dialer = dialer
-        self._transport: StreamingTransport | None = None
+        self.transport = StreamingTransport(dialer=dialer)
         self._resolver = resolver
         self._pair = pair
         self._contexts: dict[str, tuple[object, ssl.SSLContext]] = {}
 
-    @property
-    def transport(self) -> "StreamingTransport":
-        """The HTTP transport for all of them."""
-        if self._transport is None:
-            # Load the HTTP library only if there is an extension server: it takes longer than loading this server.
-            from controller_manager.common.transport.streaming import StreamingTransport
-
-            self._transport = StreamingTransport(dialer=self._dialer)
-        return self._transport
-
     async def close(self) -> None:
         """Close all connections."""
-        if self._transport is not None:
-            await self._transport.close()
+        await self.transport.close()
 
     def origin(self, service: APIService) -> ConnectionTarget:
         """Return the connection target of an APIService's server.

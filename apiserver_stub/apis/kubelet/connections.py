@@ -2,7 +2,7 @@
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from apiserver_stub.apis.kubelet.locations import Kubelet, Location
 from apiserver_stub.common.flags import KubeletOptions
@@ -10,10 +10,8 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.log import Logger
 from controller_manager.common.transport.connection_pool import ConnectionTarget
 from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.streaming import StreamingTransport
 from controller_manager.common.transport.transport import ConfigError, Endpoint, client_context
-
-if TYPE_CHECKING:
-    from controller_manager.common.transport.streaming import StreamingTransport
 
 _LOOK_EVERY = 1.0  # seconds
 _ANYBODY = Endpoint("", insecure=True)
@@ -36,26 +34,13 @@ class KubeletConnections:
     def __init__(self, options: KubeletOptions, log: Logger, dialer: Dialer | None = None) -> None:
         self._options = options
         self._log = log
-        self._dialer = dialer
-        self._transport: StreamingTransport | None = None
+        self.transport = StreamingTransport(dialer=dialer, connect=options.kubelet_timeout, keep_host=True)
         self._files: _Files | None = None
         self._looked = 0.0
         self._problem = ""
         self._verifying: ssl.SSLContext | None = None
         self._trusting: ssl.SSLContext | None = None
         self._unknown: ssl.SSLContext | None = None
-
-    @property
-    def transport(self) -> "StreamingTransport":
-        """The HTTP transport for all of them."""
-        if self._transport is None:
-            # Load the HTTP library only if it is needed: clusters without nodes do not need it.
-            from controller_manager.common.transport.streaming import StreamingTransport
-
-            self._transport = StreamingTransport(
-                dialer=self._dialer, connect=self._options.kubelet_timeout, keep_host=True
-            )
-        return self._transport
 
     async def open(self) -> None:
         """Read the configured files. Raises `ConfigError` if they are invalid."""
@@ -65,8 +50,7 @@ class KubeletConnections:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._transport is not None:
-            await self._transport.close()
+        await self.transport.close()
 
     def kubelet(self, kubelet: Kubelet, *, verified: bool = True) -> ConnectionTarget:
         """Return the connection target of a kubelet. Its certificate is not checked unless it is `verified`."""

@@ -6,7 +6,7 @@ from typing import Any
 from apiserver_stub.apis.openapi.definitions import Definitions
 from apiserver_stub.apis.openapi.operation import PHRASES, TEXT, Media, OpenAPIOperation, by_path, describe
 from apiserver_stub.apis.openapi.schemas import V3
-from controller_manager.common.options import release_version
+from controller_manager.common.options.flag import release_version
 
 Document = dict[str, Any]
 

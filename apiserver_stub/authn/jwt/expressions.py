@@ -3,18 +3,11 @@
 from functools import lru_cache
 from typing import Any
 
-from controller_manager.common.cel import (
-    CompileError,
-    CostBudget,
-    CostExceeded,
-    Environment,
-    EvaluationError,
-    ProgramError,
-)
-from controller_manager.common.cel.environment import Program
+from controller_manager.common.cel.environment import Environment, Program, ProgramError
 from controller_manager.common.cel.property_names import unescaped
-from controller_manager.common.cel.syntax import Call, Ident, Literal, Node, Select, walk
+from controller_manager.common.cel.syntax import Call, CompileError, Ident, Literal, Node, Select, walk
 from controller_manager.common.cel.types import ANY, BOOL, STRING, Kind, ListType, MapType, ObjectType, Type
+from controller_manager.common.cel.values import CostBudget, CostExceeded, EvaluationError
 from controller_manager.common.serving.authentication import User
 
 CLAIMS, USER = "claims", "user"

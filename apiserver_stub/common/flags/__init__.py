@@ -39,7 +39,7 @@ from apiserver_stub.common.flags.tokens import TokenOptions
 from apiserver_stub.common.flags.tracing import TracingOptions
 from controller_manager.common.component.options import LoggingOptions, MetricsOptions, ProfilingOptions, logs_allowed
 from controller_manager.common.component.request_headers import check_uid_headers
-from controller_manager.common.options import FlagSet
+from controller_manager.common.options.parse import FlagSet
 
 __all__ = [
     "CBOR",

@@ -6,7 +6,8 @@ from typing import ClassVar, Self
 
 from pydantic import field_validator, model_validator
 
-from controller_manager.common.options import Options, StringList, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import StringList
 
 ORDERED = (
     "AlwaysAdmit",

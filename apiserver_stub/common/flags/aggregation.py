@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from controller_manager.common.component.request_headers import RequestHeaderOptions
-from controller_manager.common.options import flag
+from controller_manager.common.options.flag import flag
 
 
 class AggregationOptions(RequestHeaderOptions):

@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 from pydantic import field_validator
 
-from controller_manager.common.options import Options, StringMap, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import StringMap
 
 _STABLE = re.compile(r"v\d+", re.ASCII)
 _BETA = re.compile(r"v\d+beta\d+", re.ASCII)

@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
-from controller_manager.common.options import Duration, Options, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Duration
 
 _MODES = ("batch", "blocking", "blocking-strict")
 _VERSIONS = ("audit.k8s.io/v1",)

@@ -4,7 +4,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.common.options import Options, StringList, StringPairs, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import StringList, StringPairs
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
 """The allowed signing algorithms of OIDC tokens."""

@@ -4,7 +4,8 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from controller_manager.common.options import Duration, Options, StringList, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Duration, StringList
 
 MODES = ("AlwaysAllow", "AlwaysDeny", "ABAC", "Webhook", "RBAC", "Node")
 """The names of authorizers, as the flag takes them."""

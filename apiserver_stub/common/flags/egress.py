@@ -1,6 +1,6 @@
 """Flags of egress: connections from this server."""
 
-from controller_manager.common.options import Options, flag
+from controller_manager.common.options.flag import Options, flag
 
 
 class EgressOptions(Options):

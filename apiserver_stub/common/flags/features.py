@@ -7,7 +7,7 @@ from typing import ClassVar
 from controller_manager.common.component import features
 from controller_manager.common.component.features import COMMON, feature_gates
 from controller_manager.common.component.request_headers import REMOTE_UID
-from controller_manager.common.options import StringMultimap
+from controller_manager.common.options.types import StringMultimap
 
 COMPRESSION = "APIResponseCompression"
 CBOR = "CBORServingAndStorage"

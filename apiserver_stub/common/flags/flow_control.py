@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.common.options import Options, flag
+from controller_manager.common.options.flag import Options, flag
 
 
 class FlowControlOptions(Options):

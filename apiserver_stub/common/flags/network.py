@@ -5,7 +5,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from pydantic import field_validator
 
-from controller_manager.common.options import Options, flag
+from controller_manager.common.options.flag import Options, flag
 
 
 class NetworkOptions(Options):

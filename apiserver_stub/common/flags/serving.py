@@ -8,7 +8,8 @@ from pydantic import field_validator
 
 from controller_manager.common.base.regex import Regex, compile_regex
 from controller_manager.common.component.secure_serving import SecureServingOptions
-from controller_manager.common.options import Duration, Quantity, StringList, flag
+from controller_manager.common.options.flag import flag
+from controller_manager.common.options.types import Duration, Quantity, StringList
 
 
 class ServingOptions(SecureServingOptions):

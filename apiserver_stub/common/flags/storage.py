@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from controller_manager.common.options import Duration, Options, Quantity, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Duration, Quantity
 
 ETCD = ("etcd", "etcd3")
 """The backends that are an etcd."""

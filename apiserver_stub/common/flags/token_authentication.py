@@ -1,6 +1,7 @@
 """Flags of bootstrap tokens and of webhook token authentication."""
 
-from controller_manager.common.options import Duration, Options, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Duration
 
 
 class TokenAuthenticationOptions(Options):

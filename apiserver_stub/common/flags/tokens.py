@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from controller_manager.common.options import Duration, Options, StringList, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Duration, StringList
 
 _ABSTRACT = re.compile(r"@([a-zA-Z0-9_-]+\.)*[a-zA-Z0-9_-]+")
 

@@ -206,7 +206,6 @@ def _limit_defaults(item: Tree) -> None:
 
 
 _BY_NAME = frozenset({"namespaces"})
-_BY_TIME = frozenset({"devicetaintrules.resource.k8s.io", "resourceslices.resource.k8s.io"})
 # By `plural.group`.
 DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "apiservices.apiregistration.k8s.io": under("spec.service", (("port", 443),)),

@@ -2,7 +2,7 @@
 list.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -175,19 +175,6 @@ def never(*fields: str, why: str) -> ValueRule:
         for name in fields:
             if tree.get(name) not in (None, "", 0, False, [], {}):
                 errors.forbidden((at, name), why)
-
-    return rule
-
-
-def one_source(sources: Collection[str], none: str, more: str) -> ValueRule:
-    """Return a rule that an object has exactly one of some fields. All but the first are forbidden."""
-
-    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
-        given = [name for name in sources if name in tree]
-        if not given:
-            errors.required(at, none)
-        for name in given[1:]:
-            errors.forbidden((at, name), more)
 
     return rule
 

@@ -136,7 +136,7 @@ def _pod_ranges(ranges: Any, at: FieldPath, errors: ErrorList) -> None:
     if len(ranges) > 1:
         families = {family(text) for text in ranges}
         if "" in families:
-            errors.internal(at, "the families of the ranges cannot be told")
+            errors.internal(at, "the IP families of the ranges are unknown")
         if len(families) < _FAMILIES or "" in families or len(ranges) > _FAMILIES:
             errors.invalid(at, ranges, "may have no more than one of each IP family")
 

@@ -222,7 +222,7 @@ def _times(now: _JobState, before: _JobState, resumes: bool, errors: ErrorList) 
         errors.invalid((_AT, "completionTime"), done, IMMUTABLE)
     start, was = (one.status.get("startTime") for one in (now, before))
     if was and start != was and not resumes and now.spec.get("suspend") is not True:
-        errors.invalid((_AT, "startTime"), start, "may not change once set, but for a job that is suspended")
+        errors.invalid((_AT, "startTime"), start, "may not change once set, except for a suspended job")
 
 
 def _resumes(new: Tree, old: Tree) -> bool:

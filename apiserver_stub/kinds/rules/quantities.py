@@ -150,7 +150,7 @@ def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         limit = limits.get(name)
         rigid = _cannot_overcommit(name)
         if rigid and limit is None:
-            errors.required((at, "limits"), f"must be set for {name}, of which nothing is promised twice")
+            errors.required((at, "limits"), f"must be set for {name}, which cannot be overcommitted")
         elif rigid and not compares(value, limit, Decimal.__eq__):
             errors.invalid((at, "requests"), value, f"must be equal to {name} limit of {limit}")
         elif not rigid and not compares(value, limit, Decimal.__le__):

@@ -45,7 +45,7 @@ _CLASS_AT = place("spec.volumeAttributesClassName")
 _SINGLE_POD = "ReadWriteOncePod"
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _SINGLE_POD)
 _SAME_MODE = fixed_as("spec.volumeMode", "volumeMode")
-_FROZEN = "spec is immutable, but for the storage and the volumeAttributesClassName of a bound claim"
+_FROZEN = "spec is immutable, except the storage and the volumeAttributesClassName of a bound claim"
 
 
 def access_modes(modes: Any, at: FieldPath, errors: ErrorList) -> None:

@@ -235,7 +235,7 @@ def check_keys(schema: Tree, at: FieldPath, errors: ErrorList) -> None:
 
 
 def no_atom(schema: Tree) -> str:
-    """Return the field because of which the items of a set are not atomic. Empty if they are."""
+    """Return the field that makes the items of a set not atomic. Empty if they are."""
     items = schema.get("items")
     if not isinstance(items, dict):
         return ""

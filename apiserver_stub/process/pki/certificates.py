@@ -20,7 +20,7 @@ from apiserver_stub.process.pki.folders import cert_folder
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.log import Logger
 from controller_manager.common.component.request_headers import REQUEST_HEADER_NAMES
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.certificates import FilePair
 from controller_manager.common.serving.tls import KeyPair, context_of
 from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust, read_authorities

@@ -5,7 +5,7 @@ from pathlib import Path
 from apiserver_stub.common.flags import ServingOptions, StorageOptions
 from apiserver_stub.process.pki import MARKS
 from controller_manager.common.base.files import private_folder
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 
 
 def cert_folder(options: Parsed) -> Path:

@@ -36,7 +36,8 @@ from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.component.process import run_process, start_watchdog
 from controller_manager.common.component.process_metrics import register_process_metrics
 from controller_manager.common.component.signals import end_before_start, obey_signals
-from controller_manager.common.options import Parsed, reported_version
+from controller_manager.common.options.command_line import reported_version
+from controller_manager.common.options.parse import Parsed
 
 _EVENTS = "events"  # rows written by earlier versions have no TTL
 _PATIENCE = 10.0  # seconds for the supervisor to collect metrics

@@ -30,7 +30,7 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks, all_of
 from controller_manager.common.component.process import run_process
 from controller_manager.common.component.signals import LONGEST_STOP, obey_signals
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.listening import listen
 
 _PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds before a process is started again

@@ -37,7 +37,7 @@ from controller_manager.common.base.runtime import return_freed_memory
 from controller_manager.common.base.tasks import Tasks, contain
 
 _MOST_REQUESTS = 4096  # pending requests per client; below half of that, receiving resumes
-_MOST_BYTES = 64 << 20  # bytes of pending writes, likewise
+_MOST_BYTES = 64 << 20  # bytes of pending writes per client; below half of that, receiving resumes
 _MOST_UNTAKEN = 64 << 20  # unsent bytes per client
 _PATIENCE = 30.0  # seconds a client may not read
 _PORTION, _PORTION_BYTES = 500, 1 << 20  # records and bytes sent together

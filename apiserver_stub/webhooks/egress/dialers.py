@@ -16,14 +16,14 @@ from apiserver_stub.webhooks.egress.configuration import (
     TLSConfig,
     read_egress_selections,
 )
-from apiserver_stub.webhooks.egress.http_connect import HTTPConnectProxy, ProxyAddress
 from apiserver_stub.webhooks.egress.konnectivity import KonnectivityMetrics, KonnectivityProxy
-from apiserver_stub.webhooks.egress.sockets import CarriedSockets
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.metrics import Counters, Family, Histograms
 from controller_manager.common.transport.dialer import Dialer
 from controller_manager.common.transport.grpc import GrpcChannel
+from controller_manager.common.transport.http_connect import HTTPConnectProxy, ProxyAddress
+from controller_manager.common.transport.sockets import CarriedSockets
 from controller_manager.common.transport.transport import ConfigError, Endpoint, client_context
 
 C = TypeVar("C")

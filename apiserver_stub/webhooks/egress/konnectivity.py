@@ -11,7 +11,6 @@ from enum import IntEnum
 
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub.webhooks.egress.sockets import CarriedSockets
 from controller_manager.common.api.protobuf.services import service
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.base.metrics import Counters, Family, Gauges
@@ -19,6 +18,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.transport.duplex import SocketStream
 from controller_manager.common.transport.grpc import GrpcChannel, GrpcError, GrpcStream
+from controller_manager.common.transport.sockets import CarriedSockets
 from controller_manager.common.transport.transport import TransportError
 
 _PIECE = 32 * 1024  # bytes in a packet

@@ -27,7 +27,8 @@ from controller_manager.common.serving.access_metrics import TokenCacheMetrics
 from controller_manager.common.serving.answers import Answers, keyed_digest
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision, Rules
-from controller_manager.framework.client import Client, TransportError
+from controller_manager.common.transport.transport import TransportError
+from controller_manager.framework.client.client import Client
 
 T = TypeVar("T", bound=Object)
 

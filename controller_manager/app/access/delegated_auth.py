@@ -29,7 +29,7 @@ from controller_manager.common.base.log import Logger
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.component.request_headers import REQUEST_HEADER_NAMES
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.access_metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.common.serving.authentication import (
     AnonymousAuthenticator,
@@ -48,8 +48,11 @@ from controller_manager.common.serving.authorization import (
     PrivilegedGroups,
 )
 from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust
-from controller_manager.framework.cache import Informer, Selection
-from controller_manager.framework.client import Client, ClientMetrics, ConfigError, Transport, TransportError
+from controller_manager.common.transport.transport import ConfigError, Transport, TransportError
+from controller_manager.framework.cache.change import Selection
+from controller_manager.framework.cache.informer import Informer
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.client.requests import ClientMetrics
 
 PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
 
@@ -122,7 +125,7 @@ class Lookup:
                 "--authentication-tolerate-lookup-failure starts without it"
             )
         if problem:
-            self._tell(problem)
+            self._report(problem)
 
     async def follow(self) -> None:
         """Apply each change of the published settings until cancelled."""
@@ -137,7 +140,7 @@ class Lookup:
             async with asyncio.timeout(_DEADLINE):
                 self._use(await self._client.get(CONFIG_MAPS, PUBLISHED))
         except NotFound:
-            self._tell(f"{_WHERE} does not exist")
+            self._report(f"{_WHERE} does not exist")
         except TimeoutError:
             return "the API server does not answer"
         except (ApiError, TransportError, ValueError) as error:
@@ -150,7 +153,7 @@ class Lookup:
                 raise ValueError(f"{_WHERE} was deleted")
             self._use(published)
         except ValueError as error:
-            self._tell(str(error))
+            self._report(str(error))
         else:
             self._problem = ""
 
@@ -163,7 +166,7 @@ class Lookup:
             self._trust.set(PROXIES, found.proxies)
             self._proxies.config = replace(found.request_headers, **self._wanted.stated)
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         """Log a problem unless it was the last logged one."""
         if problem != self._problem:
             self._log.warning("callers are known by what the flags say and what was looked up before", error=problem)

@@ -9,7 +9,8 @@ from pydantic import field_validator
 
 from controller_manager.common.base.log import Logger
 from controller_manager.common.component.request_headers import RequestHeaderOptions
-from controller_manager.common.options import Duration, Options, StringList, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Duration, StringList
 from controller_manager.common.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
 
 # Flags of the authentication of callers: by client certificates, proxies and tokens.

@@ -19,10 +19,10 @@ from controller_manager.app.state import (
 )
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.component.pages import Handler
-from controller_manager.framework.cache import InformerState
+from controller_manager.framework.cache.change import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
-from controller_manager.framework.work import LoopState, Spinning
-from controller_manager.framework.work.failures import Due, Failing, Running
+from controller_manager.framework.work.failures import Due, Failing, LoopState, Running
+from controller_manager.framework.work.spinning import Spinning
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": "accept"}
 _FAILING_SHOWN, _KEYS_SHOWN = 10, 5  # JSON has more
@@ -91,24 +91,24 @@ def summary(state: ManagerState) -> str:
     """Return one sentence about what needs attention."""
     controllers = [f"{one.name} ({it.why})" for it, one in controllers_judged(state.controllers) if it.needs_a_look]
     informers = [f"{one.selection} ({it.why})" for it, one in informers_judged(state.informers) if it.needs_a_look]
-    said = [
+    parts = [
         _look(len(controllers), len(state.controllers), "controllers", controllers),
         _look(len(informers), len(state.informers), "local copies", informers),
     ]
-    return " ".join(filter(None, said)) or "All is well."
+    return " ".join(filter(None, parts)) or "All is well."
 
 
 def page(state: ManagerState, words: str = "", *, refreshing: bool = False) -> str:
     """Return the page; all texts from the cluster are escaped."""
     role = '<span class="good">leads</span>' if any(lock.leads for lock in state.locks) else "stands by"
     waits = standing_by(state.locks)
-    told = summary(state)
-    style = "good" if told == "All is well." else "bad"
+    sentence = summary(state)
+    style = "good" if sentence == "All is well." else "bad"
     stopping = f'<p class="bad">Stopping: {escape(state.stopping)}</p>' if state.stopping else ""
     seen = f"{code(state.identity)} up {span(state.uptime)}, seen at {escape(state.time)}"
     body = f"""<main data-refresh="{_REFRESH if refreshing else ""}">
 <h1>{escape(state.name)} {role}</h1>
-{stopping}<p class="{style}">{escape(told)}</p>
+{stopping}<p class="{style}">{escape(sentence)}</p>
 {f"<p>{escape(waits)}.</p>" if waits else ""}<p class="dim">{seen} · {_links(words, refreshing=refreshing)}</p>
 {_form(words, refreshing=refreshing)}
 <h2>Controllers</h2>{table(_CONTROLLER_HEADS, _controllers(state, words))}
@@ -213,7 +213,7 @@ def _failing(one: Failing) -> str:
     notes += ["<b>given up until something changes</b>"] if one.given_up else []
     notes += [f"at {escape(one.where)}"] if one.where else []
     notes += [f"next try in {span(one.retry_seconds)}"] if one.retry_seconds is not None else []
-    defect = '<span class="bad">no retry will mend it:</span> ' if one.defect else ""
+    defect = '<span class="bad">not retried until the object changes:</span> ' if one.defect else ""
     return f"{code(one.key)} {defect}{escape(one.error)}<br>{dim(', '.join(notes))}{_because(one.causes)}"
 
 
@@ -241,15 +241,15 @@ def _informer(verdict: HealthSummary, one: InformerState) -> Sequence[str]:
 
 
 def _lock(lock: LockState) -> Sequence[str]:
-    holder = code(lock.holder) if lock.holder else dim("nobody")
+    holder = code(lock.holder) if lock.holder else dim("no holder")
     mine = ' <span class="good">this one</span>' if lock.leads and lock.lease else ""
     lease = code(lock.lease) if lock.lease else dim("no election")
     return lease, holder + mine, escape(lock.since), escape(", ".join(lock.controllers))
 
 
 def _because(causes: Sequence[str]) -> str:
-    said = "; ".join(cause for cause in causes if cause != "error")  # failures are shown separately
-    return f"<br>{dim(f'because: {escape(said)}')}" if said else ""
+    reasons = "; ".join(cause for cause in causes if cause != "error")  # failures are shown separately
+    return f"<br>{dim(f'because: {escape(reasons)}')}" if reasons else ""
 
 
 def _ago(seconds: float) -> str:

@@ -14,7 +14,7 @@ from controller_manager.common.api.errors import ApiError, Forbidden, MethodNotA
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.component.pages import Handler, find_handler
 from controller_manager.common.component.secure_serving import SecureServingOptions
-from controller_manager.common.options import flag
+from controller_manager.common.options.flag import flag
 from controller_manager.common.serving.health import Health
 from controller_manager.common.serving.http import refusal
 from controller_manager.common.serving.trust import Trust
@@ -97,11 +97,11 @@ def index_handler(name: str, paths: Iterable[str]) -> Handler:
 
 def how_to_come_in(error: ApiError) -> Response:
     """Return an HTML error page for a browser, with no more information than the Status has."""
-    body = f"""<h1>{error.code}: this page is not for everybody</h1>
+    body = f"""<h1>{error.code}: this page needs a permission</h1>
 <p>{escape(error.message)}</p>
 <p>Ask with the token of a service account that may get this path, or with a client certificate of the cluster's
-authority, which this browser can hold. Whoever may create roles gives that permission, for one path or several, and
-asks:</p>
+authority, which this browser can hold. A user who may create roles can grant it, for one or more
+paths:</p>
 <pre>{escape(_COMMANDS)}</pre>"""
     return Response(error.code, _HTML, document(f"{error.code}", body).encode())
 

@@ -43,7 +43,9 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base import clock
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.component.pages import Handler
-from controller_manager.framework.cache import Informer, Informers, Selection
+from controller_manager.framework.cache.change import Selection
+from controller_manager.framework.cache.informer import Informer
+from controller_manager.framework.cache.informers import Informers
 
 PATH, STATE_PATH = "/ui", "/ui/state"
 WORKLOADS: tuple[Resource[Any], ...] = (
@@ -179,14 +181,14 @@ def ui_handlers(state: Callable[[], ManagerState], view: ClusterView, may_list: 
     async def show(_: Request) -> Response:
         return _page()
 
-    async def tell(request: Request) -> Response:
+    async def show_state(request: Request) -> Response:
         words = dict(request.query).get("q", "").strip()[:_LONGEST_WORDS]
         *decisions, sees_acts = await all_of(*(may_list(request, resource) for resource in (*SHOWN, EVERYTHING)))
         allowed = frozenset(resource for resource, may in zip(SHOWN, decisions, strict=True) if may)
         found = await view.look(words, allowed)
         return Response(200, _JSON, msgspec.json.encode(_tree(state(), found, allowed, sees_acts=sees_acts)))
 
-    return {PATH: show, STATE_PATH: tell}
+    return {PATH: show, STATE_PATH: show_state}
 
 
 @cache

@@ -61,14 +61,14 @@ def with_servers(
     encodings = {server.encoding_version for server in servers}
     common = encodings.pop() if len(encodings) == 1 else None
     before = next((condition for condition in status.conditions if condition.type == ALL_EQUAL), None)
-    told = "Set" if common is not None else "Unset"
+    suffix = "Set" if common is not None else "Unset"
     condition = StorageVersionCondition(
         type=ALL_EQUAL,
         status="True" if common is not None else "False",
         observed_generation=generation,
         last_transition_time=now,
-        reason=f"CommonEncodingVersion{told}",
-        message=f"Common encoding version {told.lower()}",
+        reason=f"CommonEncodingVersion{suffix}",
+        message=f"Common encoding version {suffix.lower()}",
     )
     moved = None not in (common, status.common_encoding_version) and common != status.common_encoding_version
     if before is not None and before.status == condition.status and not moved:

@@ -15,6 +15,8 @@ class LeaseSpec(Model):
 
 
 class Lease(Object):
+    """A lock or heartbeat that its holder renews."""
+
     spec: LeaseSpec = LeaseSpec()
 
 

@@ -77,8 +77,8 @@ def _fit(kind: inspect.Type, value: Any) -> Any:
             fields = _fields(kind.cls)
             return _present({name: fields[name] for name in value if name in fields}, value)
         case inspect.DictType(), dict():
-            told = {key: _text(each) for key, each in value.items()} if _is_text(kind.value_type) else value
-            return _present(dict.fromkeys(told, kind.value_type), told)
+            texts = {key: _text(each) for key, each in value.items()} if _is_text(kind.value_type) else value
+            return _present(dict.fromkeys(texts, kind.value_type), texts)
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType(), list():
             if _is_text(kind.item_type):
                 return [item for item in value if item is not None]

@@ -36,7 +36,7 @@ def _struct(original: msgspec.Raw, before: msgspec.Struct, after: msgspec.Struct
         if new is None or (new == default and not isinstance(new, int | float | msgspec.Struct)):
             fields.pop(name, None)  # an explicit 0 or false is kept: some of these fields are required
         else:
-            fields[name] = _value(_said(fields.get(name)), old, new)
+            fields[name] = _value(_unless_null(fields.get(name)), old, new)
     return _encode(fields)
 
 
@@ -56,11 +56,11 @@ def _mapping(original: msgspec.Raw, old: Mapping[str, Any], new: Mapping[str, An
         fields.pop(key, None)
     for key, value in new.items():
         if key not in old or old[key] != value:
-            fields[key] = _value(_said(fields.get(key)), old.get(key), value)
+            fields[key] = _value(_unless_null(fields.get(key)), old.get(key), value)
     return _encode(fields)
 
 
-def _said(original: msgspec.Raw | None) -> msgspec.Raw | None:
+def _unless_null(original: msgspec.Raw | None) -> msgspec.Raw | None:
     """Return the value; None also for `null`, which servers write for absent values."""
     return None if original is not None and bytes(original) == b"null" else original
 

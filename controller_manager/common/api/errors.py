@@ -229,7 +229,7 @@ def from_response(code: int, body: bytes) -> ApiError:
     return found(status.message, status.details)
 
 
-_SAID_NOTHING: Mapping[int, str] = MappingProxyType({
+_DEFAULT_MESSAGES: Mapping[int, str] = MappingProxyType({
     400: "the server rejected our request for an unknown reason",
     401: "the server has asked for the client to provide credentials",
     404: "the server could not find the requested resource",
@@ -240,15 +240,15 @@ _SAID_NOTHING: Mapping[int, str] = MappingProxyType({
     503: "the server is currently unable to handle the request",
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 })  # fmt: skip
-_AS_TOLD = (403, 406, 415)
+_KEEP_BODY = (403, 406, 415)
 
 
 def what_clients_make_of(code: int, text: str) -> str:
     """Return the message that Go clients show for an error body `text` that is not a `Status`."""
-    if code in _AS_TOLD:
+    if code in _KEEP_BODY:
         return text
-    if code in _SAID_NOTHING:
-        return _SAID_NOTHING[code]
+    if code in _DEFAULT_MESSAGES:
+        return _DEFAULT_MESSAGES[code]
     if code >= 500:
         return f'an error on the server ("{text}") has prevented the request from succeeding'
     return f"the server responded with the status code {code} but did not return more information"

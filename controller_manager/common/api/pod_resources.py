@@ -119,8 +119,10 @@ def quality_of_service(spec: FrozenTree) -> str:
 
 
 def _of_the_whole(spec: FrozenTree, field: str) -> Amounts:
-    said = _part(spec, "resources").get(field) or {}
-    return {name: parse(text) for name, text in said.items() if name in _OF_WHOLE_PODS or name.startswith(HUGE_PAGES)}
+    declared = _part(spec, "resources").get(field) or {}
+    return {
+        name: parse(text) for name, text in declared.items() if name in _OF_WHOLE_PODS or name.startswith(HUGE_PAGES)
+    }
 
 
 class _Effective:

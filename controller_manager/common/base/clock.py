@@ -155,11 +155,6 @@ def elapsed_nanoseconds() -> int:
     return time.monotonic_ns()
 
 
-def process_nanoseconds() -> int:
-    """Return the CPU time of this process: all threads, user and kernel time."""
-    return time.process_time_ns()
-
-
 def thread_nanoseconds(ident: int) -> int:
     """Return the CPU time of a live thread; `ident` is a key of `sys._current_frames()`."""
     return time.clock_gettime_ns(time.pthread_getcpuclockid(ident))

@@ -57,8 +57,8 @@ async def run_program(
             raise RuntimeError("a pipe was asked for")
         try:
             async with asyncio.timeout(seconds):
-                said = await _read(output, longest)
-                return ProgramResult(await process.wait(), said)
+                found = await _read(output, longest)
+                return ProgramResult(await process.wait(), found)
         except BaseException:
             await _kill(process)
             raise
@@ -83,12 +83,12 @@ async def started(starting: Coroutine[Any, Any, Process]) -> Process:
 
 
 async def _read(stream: asyncio.StreamReader, longest: int) -> bytes:
-    said = bytearray()
+    found = bytearray()
     while piece := await stream.read(_PIECE):
-        said += piece
-        if len(said) > longest:
+        found += piece
+        if len(found) > longest:
             raise TooMuchOutputError
-    return bytes(said)
+    return bytes(found)
 
 
 async def _kill(process: Process) -> None:

@@ -33,7 +33,7 @@ RECORDED_EVERY = 0.01
 _EVERY = 0.02  # seconds between two timers without recording
 _LOOK, _RECORDED_LOOK = BLOCKED / 2, 0.005  # seconds between two samples of the thread
 _MOST_LOOKS = 2_000  # samples kept per delay; the oldest are dropped
-_TOLD_EVERY = 10.0  # seconds between two warnings
+_WARN_EVERY = 10.0  # seconds between two warnings
 _DEEPEST = 12  # frames of a logged stack
 _NANO = 1_000_000_000
 
@@ -88,8 +88,8 @@ class Watchdog:
         self._due = 0
         # Samples taken by the thread since the last timer.
         self._looks: deque[Look] = deque(maxlen=_MOST_LOOKS)
-        self._told_at = -_TOLD_EVERY * _NANO
-        self._untold = 0
+        self._warned_at = -_WARN_EVERY * _NANO
+        self._unreported = 0
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -114,18 +114,18 @@ class Watchdog:
         if self._record is not None and delay >= RECORDED:
             self._record(hold)
         if delay >= BLOCKED:
-            self._tell(delay, hold, now)
+            self._warn(delay, hold, now)
 
-    def _tell(self, delay: float, hold: Hold, now: int) -> None:
-        if now - self._told_at < _TOLD_EVERY * _NANO:
-            self._untold += 1
+    def _warn(self, delay: float, hold: Hold, now: int) -> None:
+        if now - self._warned_at < _WARN_EVERY * _NANO:
+            self._unreported += 1
             return
         longest, _ = max(hold.shares(), key=lambda share: share[1], default=(Look(now, ()), 0))
         by, stack = longest.by or longest.task or "unknown", _in_words(longest.stack)
         self._log.warning(
-            "the event loop was blocked", seconds=round(delay, 3), by=by, stack=stack, others_untold=self._untold
+            "the event loop was blocked", seconds=round(delay, 3), by=by, stack=stack, others=self._unreported
         )
-        self._told_at, self._untold = now, 0
+        self._warned_at, self._unreported = now, 0
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, ended: threading.Event) -> None:
         """Take samples; runs in the thread."""

@@ -1,7 +1,10 @@
 """CEL as in Kubernetes 1.36: expressions are compiled against declared types and run as closures with a cost."""
 
-from controller_manager.common.cel.environment import Environment, Program, ProgramError
-from controller_manager.common.cel.syntax import CompileError, Issue
+from typing import TYPE_CHECKING
+
+from controller_manager._moved_modules import moved_names
+from controller_manager.common.cel.environment import Environment, Program
+from controller_manager.common.cel.syntax import CompileError
 from controller_manager.common.cel.types import (
     BOOL,
     BYTES,
@@ -12,11 +15,9 @@ from controller_manager.common.cel.types import (
     STRING,
     TIMESTAMP,
     UINT,
-    Field,
     ListType,
     MapType,
     ObjectType,
-    Type,
 )
 from controller_manager.common.cel.values import CostBudget, CostExceeded, EvaluationError
 
@@ -35,12 +36,11 @@ __all__ = [
     "CostExceeded",
     "Environment",
     "EvaluationError",
-    "Field",
-    "Issue",
     "ListType",
     "MapType",
     "ObjectType",
     "Program",
-    "ProgramError",
-    "Type",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of this module
+    __getattr__ = moved_names(__name__)

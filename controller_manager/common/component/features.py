@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Self, cast
 from pydantic import field_validator, model_validator
 
 from controller_manager.common.api.platform import API_VERSION
-from controller_manager.common.options import Gate, Options, StringMultimap, Version, flag, gates_at, resolve_gates
-from controller_manager.common.options.gates import GateStage
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.gates import Gate, GateStage, Version, gates_at, resolve_gates
+from controller_manager.common.options.types import StringMultimap
 
 LOGGING_ALPHA = "LoggingAlphaOptions"
 LOGGING_BETA = "LoggingBetaOptions"

@@ -10,8 +10,9 @@ from pydantic import PrivateAttr, model_validator
 from controller_manager.common.api.platform import API_VERSION
 from controller_manager.common.base.metric_rules import Allowed, MetricRules
 from controller_manager.common.component.features import LOGGING_ALPHA, LOGGING_BETA, FeatureOptions
-from controller_manager.common.options import Duration, Options, Parsed, Quantity, StringList, StringMap, flag
-from controller_manager.common.options.types import FlagType
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Parsed
+from controller_manager.common.options.types import Duration, FlagType, Quantity, StringList, StringMap
 
 _LARGEST_LEVEL = 2**31 - 1
 _LARGEST_BUFFER = 1 << 30

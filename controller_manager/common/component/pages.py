@@ -26,7 +26,7 @@ from controller_manager.common.base.log.formats import without_secrets
 from controller_manager.common.base.watchdog import Hold
 from controller_manager.common.component.features import FLAGZ, STATUSZ, FeatureOptions
 from controller_manager.common.component.options import ProfilingOptions
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.exposition import chosen, pieces, takes_gzip
 
 # Routes of the pages: each path has a handler.
@@ -227,10 +227,10 @@ class _Medium(msgspec.Struct, frozen=True):
 def _medium(request: Request, kind: str) -> _Medium | None:
     """Return the requested object format; None for text. Raises NotAcceptable."""
     for choice in request.headers.get("accept", "*/*").split(","):
-        media, *said = (part.strip() for part in choice.split(";"))
+        media, *parameters = (part.strip() for part in choice.split(";"))
         if media in _ANY_TEXT:
             return None
-        asked = dict(part.split("=", 1) for part in said if "=" in part)
+        asked = dict(part.split("=", 1) for part in parameters if "=" in part)
         known = (asked.get("g"), asked.get("as")) == (_GROUP, kind) and asked.get("v") in _VERSIONS
         if known and media in ("application/json", "application/yaml"):
             return _Medium(kind, asked["v"], media)

@@ -17,9 +17,9 @@ from controller_manager.common.base.tasks import Tasks, keep_running
 from controller_manager.common.base.watchdog import Hold, Watchdog
 from controller_manager.common.component.features import FeatureOptions
 from controller_manager.common.component.options import LoggingOptions
-from controller_manager.common.options import Parsed
+from controller_manager.common.options.parse import Parsed
 
-_TELL_FLAGS = 1  # level of -v from which the flags are logged at the start
+_LOG_FLAGS = 1  # level of -v from which the flags are logged at the start
 
 
 def run_process(
@@ -62,8 +62,8 @@ def configure_logs(parsed: Parsed) -> None:
     configure(json=options.logging_format == "json", levels=levels, streams=_streams(options))
     log = get_logger("")
     for name, text in sorted(parsed.texts().items()):
-        said = f"FLAG: --{name}={quote(text)}"
-        log.debug(said, v=_TELL_FLAGS, verbatim=True)
+        line = f"FLAG: --{name}={quote(text)}"
+        log.debug(line, v=_LOG_FLAGS, verbatim=True)
 
 
 def _streams(options: LoggingOptions) -> Streams:

@@ -6,7 +6,9 @@ from typing import Self
 from pydantic import model_validator
 
 from controller_manager.common.component.features import FeatureOptions
-from controller_manager.common.options import Options, Parsed, StringList, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import Parsed
+from controller_manager.common.options.types import StringList
 
 REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "allowed_names": "requestheader-allowed-names",

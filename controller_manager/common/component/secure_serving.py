@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, NamedTuple, Self
 import msgspec
 from pydantic import field_validator, model_validator
 
-from controller_manager.common.options import Options, StringList, flag
-from controller_manager.common.options.types import FlagType
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import FlagType, StringList
 
 TLS_1_3 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 """The TLS 1.3 cipher suites, which are always enabled."""

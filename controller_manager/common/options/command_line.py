@@ -37,20 +37,20 @@ def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
 
 def bounds(flag: Flag) -> list[str]:
     """Return the limits of a flag's value in words."""
-    said = flag.declared
-    found = [f"one of {', '.join(said.choices)}"] if said.choices else []
-    limits = (("at least", said.minimum), ("at most", said.maximum))
+    declared = flag.declared
+    found = [f"one of {', '.join(declared.choices)}"] if declared.choices else []
+    limits = (("at least", declared.minimum), ("at most", declared.maximum))
     return found + [f"{word} {flag.type.format(limit)}" for word, limit in limits if limit is not None]
 
 
 def _meaning(flag: Flag) -> str:
     """Return the help of a flag as a sentence with its limits, aliases and default."""
-    said = flag.declared
+    declared = flag.declared
     notes = bounds(flag)
-    notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []
+    notes += [f"also --{', --'.join(declared.aliases)}"] if declared.aliases else []
     notes += [f"default {flag.type.format(flag.default)}"] if flag.default or flag.type.label == "duration" else []
     tail = f" ({'; '.join(notes)})" if notes else ""
-    return f"{sentence(said.help)}{tail}"
+    return f"{sentence(declared.help)}{tail}"
 
 
 def _entries(flags: Sequence[Flag], width: int) -> list[str]:

@@ -32,15 +32,15 @@ def gates_at(history: Iterable[Gate], version: Version) -> list[Gate]:
     return list({gate.name: gate for gate in history if gate.since <= version}.values())
 
 
-def resolve_gates(known: Iterable[Gate], said: Mapping[str, str]) -> dict[str, bool]:
-    """Return whether each known feature is enabled, given the settings `said` of `--feature-gates`. The setting of a
+def resolve_gates(known: Iterable[Gate], given: Mapping[str, str]) -> dict[str, bool]:
+    """Return whether each known feature is enabled, given the settings `given` of `--feature-gates`. The setting of a
     single gate takes precedence over AllAlpha and AllBeta.
 
     Raises `ValueError` for an unknown gate, a value that is not a boolean, or a feature that can no longer be
     switched.
     """
     gates = {gate.name: gate for gate in known}
-    wanted = {name: _truth(name, value) for name, value in said.items()}
+    wanted = {name: _truth(name, value) for name, value in given.items()}
     for name, value in wanted.items():
         if name not in gates and name not in _ALL:
             raise ValueError(f"there is no feature gate {name}{did_you_mean(name, gates)}")

@@ -113,8 +113,8 @@ class Health:
                 failed[one.name] = why
                 lines.append(f"[-]{one.name} failed: reason withheld")
             else:
-                told = one.note()
-                lines.append(f"[+]{one.name} ok{told and ': '}{told}")
+                problem = one.note()
+                lines.append(f"[+]{one.name} ok{problem and ': '}{problem}")
         unknown = sorted(name for name in set(excluded) if not any(one.is_called(name) for one in checks))
         if unknown:
             quoted = ",".join(f'"{name}"' for name in unknown)

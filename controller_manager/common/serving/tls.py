@@ -21,7 +21,7 @@ from controller_manager.common.base.log import get_logger
 
 _PATIENCE = 3  # further reads, each of limited size, before the connection of a rejected client is closed
 # OpenSSL's reasons for rejecting clients that speak TLS, and so understand alerts. Others are disconnected at once.
-_TOLD = frozenset({"CERTIFICATE_VERIFY_FAILED", "NO_SHARED_CIPHER", "UNSUPPORTED_PROTOCOL"})
+_REPORTED = frozenset({"CERTIFICATE_VERIFY_FAILED", "NO_SHARED_CIPHER", "UNSUPPORTED_PROTOCOL"})
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
 _CIPHERS = (
     "ECDHE+AESGCM:ECDHE+CHACHA20"  # forward secrecy and authenticated encryption; every TLS 1.2 client supports one
@@ -55,7 +55,7 @@ class AlertingSSLObject(ssl.SSLObject):
         try:
             super().do_handshake()
         except ssl.SSLError as error:
-            if error.reason not in _TOLD:
+            if error.reason not in _REPORTED:
                 raise
             self._refusal = error
             get_logger("serving").debug("rejected client in TLS handshake", problem=str(error))

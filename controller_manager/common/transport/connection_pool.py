@@ -1,19 +1,27 @@
-"""A pool of HTTP/1.1 client connections. Each carries one request at a time and returns the whole response.
+"""A pool of HTTP/1.1 client connections. Each carries one request at a time, and returns the whole response or streams
+its body.
 
-The other features of an HTTP library (sessions, cookies, redirects, streams) took most of a request's CPU time.
+It takes less than half of the CPU time of aiohttp's client.
 """
 
 import asyncio
 import socket
 import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple, Self, cast
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
 
 from controller_manager.common.api.wire import Response
+from controller_manager.common.base.tasks import spawn
 from controller_manager.common.transport.dialer import Dialer
-from controller_manager.common.transport.duplex import SocketStream
-from controller_manager.common.transport.response_parser import ResponseParser, ServerDisconnected
-from controller_manager.common.transport.transport import TransportError
+from controller_manager.common.transport.duplex import LIMIT, Inbox, SocketStream, Waiters
+from controller_manager.common.transport.response_parser import WITHOUT_BODY, ResponseParser, ServerDisconnected
+from controller_manager.common.transport.transport import TransportError, UnaskedUpgrade
 
 # Idle timeout in seconds; shorter than that of servers.
 _IDLE = 15.0
@@ -21,6 +29,7 @@ _IDLE = 15.0
 _SOON = 2.0
 _SWITCHING = 101
 _HANGING_UP = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+_LONGEST_REASON = 500  # characters of an error text
 
 
 class ConnectionTarget(NamedTuple):
@@ -32,22 +41,43 @@ class ConnectionTarget(NamedTuple):
     name: str | None = None
 
 
+class StreamedRequest(NamedTuple):
+    """A request whose response is streamed; `named` describes it in errors.
+
+    `data` is the request in wire format, only the head if the body is streamed too.
+    """
+
+    data: bytes
+    named: str
+    idempotent: bool = False
+    is_head: bool = False
+    body: AsyncIterator[bytes] | None = None
+    is_chunked: bool = False
+
+
 class ClientConnection(asyncio.Protocol):
     """One connection; `open` is True while it can carry a request."""
 
     def __init__(self, largest_body: int | None = None) -> None:
         self.open = False
         self.idle_since = 0.0
-        self._largest_body = largest_body
-        self._answer = ResponseParser()
-        self._stream: SocketStream | None = None
+        self._answer = ResponseParser(largest_body)
+        self.upgraded: SocketStream | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._watched_until = 0.0
         self._patience = 0.0
         self._deadline: float | None = None
         self._heard = 0.0
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
+        # The unread part of a streamed response until that is complete, and the request body.
+        self._streamed: StreamedRequest | None = None
+        self._inbox: Inbox | None = None
+        self._reading = True
+        self._on_done: list[Callable[[], None]] = []
+        self._upload: asyncio.Task[None] | None = None
+        self._writing_paused = False
+        self._writers = Waiters()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
@@ -57,19 +87,21 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
         waiting = self._waiting
-        if waiting is None or waiting.done():
+        if self._inbox is None and (waiting is None or waiting.done()):
             self.drop()  # data without a request
             return
         self._heard = asyncio.get_running_loop().time()
         try:
             found = self._answer.feed(data)
         except TransportError as error:
-            waiting.set_exception(error)
+            self._fail(error)
             return
-        if found is not None:
+        if self._streamed is not None:
+            self._pass_on(self._streamed.named)
+        elif found is not None and waiting is not None:
             self.open = self.open and self._answer.reusable
             if found.status == _SWITCHING:
-                self._stream = SocketStream(self._transport, self._answer.rest)
+                self.upgraded = SocketStream(self._transport, self._answer.rest)
             waiting.set_result(found)
 
     def eof_received(self) -> None:
@@ -80,6 +112,15 @@ class ClientConnection(asyncio.Protocol):
         """Called by the loop."""
         self._end(error)
 
+    def pause_writing(self) -> None:
+        """Called by the loop."""
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Called by the loop."""
+        self._writing_paused = False
+        self._writers.wake()
+
     async def send(
         self, request: bytes, read_timeout: float, deadline: float | None = None, *, may_switch: bool = False
     ) -> Response:
@@ -88,31 +129,115 @@ class ClientConnection(asyncio.Protocol):
         Raises TimeoutError if no data arrives for `read_timeout` seconds, or if the response is not complete at
         `deadline` (loop time). After any exception, the connection cannot be used again.
         """
-        if not self.open:  # it was closed right after it was opened
-            raise self._failure or ServerDisconnected("the server hung up")
-        loop = asyncio.get_running_loop()
-        self._answer, self._waiting, self._heard = (
-            ResponseParser(may_switch, self._largest_body),
-            loop.create_future(),
-            loop.time(),
-        )
+        waiting = self._begin()
+        self._answer.start(may_switch=may_switch)
+        self._heard = asyncio.get_running_loop().time()
         self._patience, self._deadline = read_timeout, deadline
         self._watch()
         self._transport.write(request)
         try:
-            return await self._waiting
+            return await waiting
         except BaseException:
             self.open = False
             raise
 
-    async def upgrade(self, request: bytes, read_timeout: float) -> tuple[Response, SocketStream | None]:
-        """Return the response to an upgrade request, and the stream if the status is 101."""
-        return await self.send(request, read_timeout, may_switch=True), self._stream
+    async def stream(self, request: StreamedRequest) -> Response:
+        """Return the response to a request when its body begins; the body is streamed, of any size.
+
+        `when_done` tells when the connection is free.
+        """
+        waiting = self._begin()
+        self._answer.start(is_head=request.is_head, is_limited=False)
+        self._streamed = request
+        self._transport.write(request.data)
+        if request.body is not None:
+            self._upload = spawn(self._send_body(request.body, request.is_chunked), name="upload")
+            self._upload.add_done_callback(self._sent_body)
+        try:
+            return await waiting
+        except BaseException:
+            self._finish(reusable=False)
+            raise
+        finally:
+            self._waiting = None  # it refers to the body, which closes the connection when nothing refers to it
+
+    @property
+    def streams(self) -> bool:
+        """Return whether the body of a response is still arriving."""
+        return self._inbox is not None
+
+    def when_done(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when the streamed response is complete or broken; at once without one."""
+        if self._inbox is None:
+            tell()
+        else:
+            self._on_done.append(tell)
 
     def drop(self) -> None:
         """Close the connection at once; a running request fails."""
         self._end(TransportError("the connection was closed"))
         self._transport.abort()
+
+    def taken(self, inbox: Inbox) -> None:
+        """Continue to read once the reader of a body has taken half of what was held."""
+        if inbox is self._inbox and not self._reading and len(inbox) <= LIMIT // 2:
+            self._set_reading(True)
+
+    def abandon(self, inbox: Inbox) -> None:
+        """Close the connection unless the response is complete."""
+        if inbox is self._inbox:
+            self.drop()
+
+    def _begin(self) -> asyncio.Future[Response]:
+        if not self.open:  # it was closed right after it was opened
+            raise self.failure or ServerDisconnected("the server hung up")
+        self._streamed = None
+        self._waiting = asyncio.get_running_loop().create_future()
+        return self._waiting
+
+    def _pass_on(self, named: str) -> None:
+        """Pass on the received part of a streamed response."""
+        answer, waiting = self._answer, self._waiting
+        if answer.head is None:
+            return
+        if self._inbox is None and waiting is not None:
+            if answer.head.status in WITHOUT_BODY:
+                waiting.set_result(answer.head)
+                self._finish(reusable=answer.reusable)
+                return
+            self._inbox = Inbox()
+            waiting.set_result(replace(answer.head, body=ResponseBody(self, self._inbox, named)))
+        inbox = self._inbox
+        assert inbox is not None
+        if data := answer.take():
+            inbox.feed(data)
+        if answer.is_complete:
+            self._finish(reusable=answer.reusable)
+        elif self._reading and len(inbox) >= LIMIT:
+            self._set_reading(False)
+
+    def _set_reading(self, reading: bool) -> None:
+        self._reading = reading
+        if self._transport.is_closing():
+            return
+        if reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    async def _send_body(self, body: AsyncIterator[bytes], is_chunked: bool) -> None:
+        async for piece in body:
+            if piece:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+            if self._writing_paused:
+                await self._writers.wait()
+        if is_chunked:
+            self._transport.write(b"0\r\n\r\n")
+
+    def _sent_body(self, upload: asyncio.Task[None]) -> None:
+        error = None if upload.cancelled() else upload.exception()
+        if error is not None and upload is self._upload:
+            self._fail(TransportError(f"failed to send the request body: {error}"))
 
     def _end(self, error: Exception | None) -> None:
         """Handle the end of the input, which the server closed or an error broke."""
@@ -120,21 +245,48 @@ class ClientConnection(asyncio.Protocol):
         if self._watchdog is not None:
             self._watchdog.cancel()
             self._watchdog = None
-        self._failure = self._failure or error
+        self.failure = self.failure or error
         waiting = self._waiting
-        if waiting is None or waiting.done():
+        if self._inbox is None and (waiting is None or waiting.done()):
             return
         try:
             found = self._answer.end()
         except ServerDisconnected as disconnected:
-            waiting.set_exception(disconnected if error is None or isinstance(error, _HANGING_UP) else error)
+            self._fail(disconnected if error is None or isinstance(error, _HANGING_UP) else error)
         except TransportError as early:
-            waiting.set_exception(error or early)
+            self._fail(error or early)
         else:
-            if error is None:
+            if error is not None:
+                self._fail(error)
+            elif self._inbox is not None:
+                self._finish(reusable=False)
+            elif waiting is not None:
                 waiting.set_result(found)
-            else:
-                waiting.set_exception(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Fail the running request."""
+        self.failure = self.failure or error
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error)
+        elif self._inbox is not None:
+            self._inbox.end(failed=True)
+            self._finish(reusable=False)
+
+    def _finish(self, *, reusable: bool) -> None:
+        """End a streamed response. A request body that was not sent by then makes the connection unusable."""
+        inbox, self._inbox = self._inbox, None
+        upload, self._upload = self._upload, None
+        self.open = self.open and reusable
+        if upload is not None and not upload.done():
+            upload.cancel()
+            self.open = False
+        if inbox is not None:
+            inbox.end()
+        if not self._reading:
+            self._set_reading(True)
+        calls, self._on_done = self._on_done, []
+        for tell in calls:
+            tell()
 
     def _watch(self) -> None:
         """Start the timer. An earlier timer of a previous request is reused, since timers are the most expensive part
@@ -164,11 +316,54 @@ class ClientConnection(asyncio.Protocol):
         return silent if self._deadline is None else min(silent, self._deadline)
 
 
+class ResponseBody:
+    """The body of a response while it arrives. The connection is not read while 64 KiB wait for the reader.
+
+    Raises `TransportError` if the connection breaks. `aclose()` closes the connection unless the whole body has
+    arrived.
+    """
+
+    def __init__(self, connection: ClientConnection, inbox: Inbox, named: str) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._named = named
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await self._inbox.read(sys.maxsize)
+        except ConnectionResetError as error:
+            failure = self._connection.failure or error
+            raise TransportError(f"{self._named}: {reason(failure)}") from failure
+        self._connection.taken(self._inbox)
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._inbox.discard(failed=True)
+        self._connection.abandon(self._inbox)
+
+    def when_done(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when the whole body has arrived or the connection is closed. Call this before any `await`."""
+        self._connection.when_done(tell)
+
+    def __del__(self) -> None:
+        self._connection.abandon(self._inbox)
+
+
+Send = Callable[[ClientConnection], Awaitable[Response]]
+
+
 class ConnectionPool:
     """Sends requests over pooled connections. At most `connections` requests run at once; further ones wait.
 
     A request fails after `connect` seconds without a connection, after `read_timeout` seconds without data, or if its
-    response has more than `largest_body` bytes. Without a `dialer` connections are direct.
+    response has more than `largest_body` bytes. Without a `dialer` connections are direct. Streamed responses have none
+    of these limits but the first; at most `to_one` run at once for one origin.
     """
 
     def __init__(
@@ -178,10 +373,13 @@ class ConnectionPool:
         read_timeout: float,
         largest_body: int | None = None,
         dialer: Dialer | None = None,
+        to_one: int = sys.maxsize,
     ) -> None:
         self._dialer = dialer
         self._connection = partial(ClientConnection, largest_body)
         self._slots = asyncio.Semaphore(connections)
+        self._to_one = to_one
+        self._slots_to: WeakValueDictionary[ConnectionTarget, asyncio.Semaphore] = WeakValueDictionary()
         self._connect = connect
         self._read_timeout = read_timeout
         # Every connection is in one of these two.
@@ -200,39 +398,49 @@ class ConnectionPool:
 
         Raises OSError (including `TransportError`), and TimeoutError at `deadline` (loop time) at the latest.
         """
-        clock, closings = asyncio.get_running_loop().time, self._closings
+        closings = self._closings
         if self._slots.locked():
             async with asyncio.timeout_at(deadline):
                 await self._slots.acquire()
         else:
             await self._slots.acquire()  # at once
         try:
-            kept, begun = self._kept(origin), clock()
-            if kept is not None:
-                try:
-                    return await self._exchange(origin, kept, request, deadline)
-                except ServerDisconnected:
-                    if not idempotent or clock() - begun > _SOON:
-                        raise
-            return await self._exchange(origin, await self._open(origin, closings, deadline), request, deadline)
+            send = partial(ClientConnection.send, request=request, read_timeout=self._read_timeout, deadline=deadline)
+            return await self._attempt(origin, send, idempotent, closings, deadline)
         finally:
             self._slots.release()
 
-    async def upgrade(self, origin: ConnectionTarget, request: bytes) -> tuple[Response, SocketStream | None]:
-        """Return the response to an upgrade request, and the stream if the status is 101.
+    async def stream(self, origin: ConnectionTarget, request: StreamedRequest) -> Response:
+        """Return the response when its body begins, which is then a stream; b"" if the status allows none. Retries like
+        `send`.
+
+        Raises OSError, and TimeoutError after `connect` seconds without a connection.
+        """
+        closings, deadline = self._closings, asyncio.get_running_loop().time() + self._connect
+        with ExitStack() as slots:
+            async with asyncio.timeout_at(deadline):
+                for slot in (self._slots_to.setdefault(origin, asyncio.Semaphore(self._to_one)), self._slots):
+                    await slot.acquire()
+                    slots.callback(slot.release)
+            send = partial(ClientConnection.stream, request=request)
+            response = await self._attempt(origin, send, request.idempotent, closings, deadline)
+            if isinstance(response.body, ResponseBody):
+                response.body.when_done(slots.pop_all().close)
+            return response
+
+    async def upgrade(
+        self, origin: ConnectionTarget, request: bytes, protocols: Sequence[str]
+    ) -> tuple[Response, SocketStream | None]:
+        """Return the response to a request that offers `protocols`, and the stream if the status is 101.
 
         It has its own connection, which does not count against `connections`. Raises like `send`.
         """
-        connection, stream = await self._open(origin, self._closings), None
-        self._busy.add(connection)
-        try:
-            response, stream = await connection.upgrade(request, self._read_timeout)
-        finally:
-            self._busy.discard(connection)
-            if connection.open:
-                self._keep(origin, connection)
-            elif stream is None:
-                connection.drop()
+        connection = await self._open(origin, self._closings)
+        send = partial(ClientConnection.send, request=request, read_timeout=self._read_timeout, may_switch=True)
+        response, stream = await self._exchange(origin, connection, send), connection.upgraded
+        if stream is not None and response.headers.get("upgrade", "").lower() not in protocols:
+            stream.abort()
+            raise UnaskedUpgrade
         if stream is not None:
             self._streams.add(stream)
             stream.when_lost(partial(self._streams.discard, stream))
@@ -266,7 +474,11 @@ class ConnectionPool:
         end = end if deadline is None else min(end, deadline)
         if self._dialer is not None:
             async with asyncio.timeout_at(end):
-                return await self._dial(self._dialer, origin, name)
+                dialed = await self._dialer.dial(origin.host, origin.port)
+                _, connection = await loop.create_connection(  # which closes the socket if it fails
+                    self._connection, sock=dialed, ssl=origin.tls, server_hostname=name
+                )
+                return connection
         async with asyncio.timeout_at(end):
             found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
         hosts = list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -282,29 +494,38 @@ class ConnectionPool:
                 failures.append(failure)
         raise failures[0]
 
-    async def _dial(self, dialer: Dialer, origin: ConnectionTarget, name: str | None) -> ClientConnection:
-        dialed = await dialer.dial(origin.host, origin.port)
-        try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                self._connection, sock=dialed, ssl=origin.tls, server_hostname=name
-            )
-        except BaseException:
-            dialed.close()
-            raise
-        return connection
-
-    async def _exchange(
-        self, origin: ConnectionTarget, connection: ClientConnection, request: bytes, deadline: float | None
+    async def _attempt(
+        self, origin: ConnectionTarget, send: Send, idempotent: bool, closings: int, deadline: float | None
     ) -> Response:
+        """Send over an idle connection, else a new one; an idempotent request over a new one if the idle one turns out
+        to be closed.
+        """
+        clock = asyncio.get_running_loop().time
+        kept, begun = self._kept(origin), clock()
+        if kept is not None:
+            try:
+                return await self._exchange(origin, kept, send)
+            except ServerDisconnected:
+                if not idempotent or clock() - begun > _SOON:
+                    raise
+        return await self._exchange(origin, await self._open(origin, closings, deadline), send)
+
+    async def _exchange(self, origin: ConnectionTarget, connection: ClientConnection, send: Send) -> Response:
         self._busy.add(connection)
         try:
-            return await connection.send(request, self._read_timeout, deadline)
+            return await send(connection)
         finally:
-            self._busy.discard(connection)
-            if connection.open:
-                self._keep(origin, connection)
+            if connection.streams:
+                connection.when_done(partial(self._free, origin, connection))
             else:
-                connection.drop()
+                self._free(origin, connection)
+
+    def _free(self, origin: ConnectionTarget, connection: ClientConnection) -> None:
+        self._busy.discard(connection)
+        if connection.open:
+            self._keep(origin, connection)
+        elif connection.upgraded is None:
+            connection.drop()
 
     def _kept(self, origin: ConnectionTarget) -> ClientConnection | None:
         """Return the idle connection that was used last, since it is most likely to be still open."""
@@ -335,6 +556,13 @@ class ConnectionPool:
             if not used:
                 del self._idle[origin]
         self._sweeper = loop.call_later(_IDLE, self._sweep) if self._idle else None
+
+
+def reason(error: BaseException) -> str:
+    """Return an error as text."""
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return (str(error) or type(error).__name__)[:_LONGEST_REASON]
 
 
 def authority(origin: ConnectionTarget) -> str:

@@ -1,16 +1,16 @@
 """Connections to one server, shared by transports with any credentials."""
 
 import ssl
+import sys
 
-import aiohttp
 import msgspec
 
 from controller_manager.common.transport.authorities import ServerAuthorities
 from controller_manager.common.transport.connection_pool import ConnectionPool
 from controller_manager.common.transport.dialer import Dialer
+from controller_manager.common.transport.http_connect import EndpointProxy
 from controller_manager.common.transport.metrics import TransportMetrics
-from controller_manager.common.transport.session import session
-from controller_manager.common.transport.transport import ConfigError, Endpoint, TransportError
+from controller_manager.common.transport.transport import ConfigError, Endpoint
 
 _MOST_CONTEXTS = 4
 CertificateAndKey = tuple[bytes, bytes]
@@ -33,8 +33,8 @@ DEFAULT_LIMITS = ConnectionLimits()
 class Connections:
     """Connections to one server, opened on first use and closed when the last user has left.
 
-    Watches use separate, unlimited connections; requests use `pool`. With a `dialer` only requests are supported, and
-    `ConfigError` is raised if the endpoint has its own proxy.
+    Requests use `pool`; watches use `watches`, which is unlimited. Raises `ConfigError` for a `dialer` if the endpoint
+    has its own `proxy`.
     """
 
     def __init__(
@@ -46,7 +46,6 @@ class Connections:
     ) -> None:
         if dialer is not None and endpoint.proxy_url:
             raise ConfigError(f"the server {endpoint.server} has a proxy-url, but is reached by an egress selection")
-        self._dialer = dialer
         self.limits = limits
         self.metrics = metrics or TransportMetrics()
         self._authorities = ServerAuthorities(endpoint, self.metrics)
@@ -56,11 +55,13 @@ class Connections:
         """
         self._users = 0
         self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
+        self.proxy = EndpointProxy(endpoint.proxy_url, self._proxy_context) if endpoint.proxy_url else None
+        if self.proxy is not None and endpoint.server.startswith("https:"):
+            dialer = self.proxy
         self.pool = ConnectionPool(
             limits.connections, limits.connect, limits.read_timeout, limits.largest_answer, dialer
         )
-        self._requests: aiohttp.ClientSession | None = None
-        self._watches: aiohttp.ClientSession | None = None
+        self.watches = ConnectionPool(sys.maxsize, limits.connect, limits.read_timeout, dialer=dialer)
 
     def join(self) -> None:
         """Register a user of the connections."""
@@ -76,26 +77,9 @@ class Connections:
         self.metrics.closed(len(self._contexts))
         self._contexts.clear()
         self.pool.close()
-        for opened in (self._requests, self._watches):
-            if opened is not None:
-                await opened.close()
-        self._requests = self._watches = None
-
-    def for_requests(self) -> aiohttp.ClientSession:
-        """Return the session for requests other than watches that go through a proxy."""
-        if self._requests is None:
-            limits = self.limits
-            timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.read_timeout)
-            self._requests = session(limits.connections, timeout)
-        return self._requests
-
-    def for_watches(self) -> aiohttp.ClientSession:
-        """Return the session for watches. Raises `TransportError` if a dialer must be used."""
-        if self._dialer is not None:
-            raise TransportError("watches are not supported with a dialer")
-        if self._watches is None:
-            self._watches = session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
-        return self._watches
+        self.watches.close()
+        if self.proxy is not None:
+            await self.proxy.close()
 
     @property
     def authorities(self) -> bytes:
@@ -126,3 +110,6 @@ class Connections:
                 del self._contexts[next(iter(self._contexts))]
                 self.metrics.dropped_context()
         return found
+
+    def _proxy_context(self) -> ssl.SSLContext:
+        return self.context((b"", b""))

@@ -318,9 +318,9 @@ def _config(found: Located[ClusterEntry], identity: ClientIdentity, namespace: s
 
 def _cluster_info(cluster: ClusterEntry) -> Mapping[str, Any]:
     """Return the fields of a cluster that exec plugins get in addition to those of `ClientConfig`."""
-    told: dict[str, Any] = {"disable-compression": True} if cluster.disable_compression else {}
+    fields: dict[str, Any] = {"disable-compression": True} if cluster.disable_compression else {}
     config = next((each.extension for each in cluster.extensions if each.name == _EXEC_EXTENSION), None)
-    return told if config is None else {**told, "config": config}
+    return fields if config is None else {**fields, "config": config}
 
 
 def _server(text: str, where: str, *, secure: bool) -> str:

@@ -1,22 +1,20 @@
-"""An incremental parser for one HTTP/1.1 response (RFC 9112). It is pure.
+"""An incremental parser for one HTTP/1.1 response (RFC 9112), around that of httptools (llhttp). It is pure.
 
 It is strict, since a response with unclear framing may be misread: anything unusual raises
 `TransportError`, and the connection is not used again.
 """
 
-import re
+import sys
+
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from controller_manager.common.api.wire import Response
 from controller_manager.common.transport.transport import LARGEST_BODY, TransportError, UnaskedUpgrade
 
-_LONGEST_HEAD = 64 << 10
-_LONGEST_SIZE_LINE = 4 << 10
+_STEP = 64 << 10  # bytes parsed at a time
+_LARGEST_OVERHEAD = 2 * _STEP
 _SWITCHING = 101
-_WITHOUT_BODY = (204, 304)
-_BLANK = b"\r\n\r\n"
-_START = b"HTTP/1."
-_STATUS_LINE = re.compile(r"HTTP/(1\.[01]) ([1-5][0-9]{2})(?: |$)")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+WITHOUT_BODY = (204, 304)
 
 
 class ServerDisconnected(TransportError):
@@ -24,148 +22,147 @@ class ServerDisconnected(TransportError):
 
 
 class ResponseParser:
-    """Parses data until the response is complete; `reusable` is then True if the connection can carry another request.
+    """Parses the responses of one connection. `start` begins a response; its `head` is the response without its body,
+    once that is known. When it `is_complete`, `reusable` is True if the connection can carry another request.
 
-    The server may switch protocols only if `may_switch`; a 101 response is complete after its head. The body is limited
-    to `largest_body` bytes, by default 1 GiB.
+    The body is limited to `largest_body` bytes, by default 1 GiB, the headers to 64 KiB, and other data before, between
+    or after the parts of the body to about 128 KiB.
     """
 
-    def __init__(self, may_switch: bool = False, largest_body: int | None = None) -> None:
+    def __init__(self, largest_body: int | None = None) -> None:
+        self._parser = HttpResponseParser(self)  # a cycle, so there is one for all responses
+        self._default = largest_body or LARGEST_BODY
+        self.start()
+
+    def start(self, *, may_switch: bool = False, is_head: bool = False, is_limited: bool = True) -> None:
+        """Expect a response, which has no body if `is_head`.
+
+        The server may switch protocols only if `may_switch`; a 101 response is complete after its head. The size of the
+        body has no limit unless it `is_limited`.
+        """
         self._may_switch = may_switch
-        self._largest_body = largest_body or LARGEST_BODY
-        self._data = bytearray()
-        # The size of all heads; informational responses may precede the final one.
-        self._heads = 0
-        # Status, headers and framing of the response once its head is complete.
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._length: int | None = None
-        self._chunked = False
-        # The body so far, of a chunked response.
-        self._body = bytearray()
+        self._is_head = is_head
+        self._largest_body = self._default if is_limited else sys.maxsize
+        self._began = False
+        self._ends_with_connection = False
+        self._body_size = 0
+        self._overhead = 0  # bytes since the last part of the body
+        self._lines: list[tuple[bytes, bytes]] = []
+        self._pieces: list[bytes] = []
+        self.head: Response | None = None
+        self.is_complete = False
         self.reusable = False
+        self.rest = b""
+        """The bytes after a response that switched protocols."""
 
     def feed(self, data: bytes) -> Response | None:
         """Add received data; return the response once it is complete."""
-        self._data += data
-        while not self._status:
-            end = self._data.find(_BLANK)
-            stop = end + len(_BLANK) if end >= 0 else len(self._data)
-            _bound(self._heads + stop, _LONGEST_HEAD, "the head of the answer")
-            if not self._data.startswith(_START[:stop]):
-                raise TransportError(f"the server does not speak HTTP: {bytes(self._data[:80])!r}")
-            if end < 0:
-                return None
-            self._heads += stop
-            self._read_head(self._data[:end].decode("latin-1"))
-            del self._data[:stop]
-        return self._read_chunks() if self._chunked else self._read_plain()
+        for start in range(0, len(data), _STEP):
+            self._feed(data[start : start + _STEP])
+            if self.is_complete:
+                more = data[start + _STEP :]
+                self.rest, self.reusable = self.rest + more, self.reusable and not more
+                break
+        return self._whole() if self.is_complete else None
 
-    @property
-    def rest(self) -> bytes:
-        """Return the bytes after a response that switched protocols."""
-        return bytes(self._data)
+    def take(self) -> bytes:
+        """Return the part of the body that has arrived since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
 
     def end(self) -> Response:
         """Return the response at the end of the connection, which ends a body without a length."""
-        if not self._heads and not self._data:
+        if not self._began:
             raise ServerDisconnected("the server hung up")
-        if not self._status or self._chunked or self._length is not None:
+        if not self._ends_with_connection:
             raise TransportError("the server hung up in the middle of its answer")
-        return Response(self._status, self._headers, bytes(self._data))
+        return self._whole()
 
-    def _read_head(self, head: str) -> None:
-        first, *lines = head.split("\r\n")
-        status_line = _STATUS_LINE.match(first)
-        if status_line is None or not head.count("\r") == head.count("\n") == len(lines):
-            raise TransportError(f"the server does not speak HTTP: {first[:80]!r}")
-        version, status = status_line[1], int(status_line[2])
+    def on_message_begin(self) -> None:
+        """Called by httptools."""
+        if self.is_complete:
+            raise TransportError("the server sent data after its answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by httptools, also for trailers."""
+        self._lines.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Called by httptools."""
+        status, lines = self._parser.get_status_code(), self._lines
+        self._lines = []
+        if self._overhead > _STEP:
+            _bound(sum(len(name) + len(value) for name, value in lines), _STEP, "the head of the answer")
         if status == _SWITCHING and not self._may_switch:
             raise UnaskedUpgrade
+        if status < 100:
+            raise TransportError(f"the server sent the status {status}")
         if status < 200 and status != _SWITCHING:
             return  # an informational response; another one follows (RFC 9110, section 15.2)
-        self._status, self._headers = status, _headers(lines)
-        if status != _SWITCHING:
-            self._frame(version)
-
-    def _frame(self, version: str) -> None:
-        """Find the end of the body (RFC 9112, section 6.3). Raises `TransportError` for a coding except chunked."""
-        length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
-        self._chunked = coding is not None
-        if self._chunked and (coding or "").lower() != "chunked":
+        self.head = response = _head(status, lines)
+        self.reusable = self._parser.should_keep_alive()
+        if self._is_head:
+            self.is_complete = True
+            self._parser = HttpResponseParser(self)
+            return
+        length, coding = response.headers.get("content-length"), response.headers.get("transfer-encoding")
+        if coding is not None and coding.lower() != "chunked":
             raise TransportError(f"unsupported transfer-encoding from server: {coding!r}")
-        if self._status in _WITHOUT_BODY:
-            self._length, self._chunked = 0, False
-        elif length is not None and not self._chunked:
-            if not _LENGTH.fullmatch(length):
-                raise TransportError(f"the server sent an answer of length {length[:80]!r}")
-            self._length = int(length)
-            _bound(self._length, self._largest_body, "the answer")
-        stays = version == "1.1" and "close" not in self._headers.get("connection", "").lower()
-        is_doubtful = self._chunked and length is not None
-        self.reusable = stays and not is_doubtful and (self._chunked or self._length is not None)
+        if status not in WITHOUT_BODY:
+            self._ends_with_connection = length is None and coding is None
+            _bound(int(length or 0), self._largest_body, "the answer")
 
-    def _read_plain(self) -> Response | None:
-        if self._length is None:
-            if self._status == _SWITCHING:
-                return Response(_SWITCHING, self._headers)
-            _bound(len(self._data), self._largest_body, "the answer")
-            return None
-        if len(self._data) < self._length:
-            return None
-        self.reusable = self.reusable and len(self._data) == self._length
-        del self._data[self._length :]
-        return Response(self._status, self._headers, bytes(self._data))
+    def on_chunk_header(self) -> None:
+        """Called by httptools."""
+        self._overhead = 0
 
-    def _read_chunks(self) -> Response | None:
-        data = self._data
-        while True:
-            end = data.find(b"\r\n")
-            begin = end + 2 if end >= 0 else len(data)
-            _bound(begin, _LONGEST_SIZE_LINE, "the size of a chunk")
-            if end < 0:
-                return None
-            size = _size(data[:end])
-            if not size:
-                return self._read_trailer(end)
-            _bound(len(self._body) + size, self._largest_body, "the answer")
-            stop = begin + size
-            if len(data) < stop + 2:
-                return None
-            if data[stop : stop + 2] != b"\r\n":
-                raise TransportError("the server sent a chunk that is longer than it said")
-            with memoryview(data) as view:
-                self._body += view[begin:stop]
-            del data[: stop + 2]
+    def on_body(self, piece: bytes) -> None:
+        """Called by httptools."""
+        if self.is_complete:
+            raise TransportError("the server sent a body after the answer to a HEAD request")
+        self._overhead = 0
+        self._body_size += len(piece)
+        _bound(self._body_size, self._largest_body, "the answer")
+        self._pieces.append(piece)
 
-    def _read_trailer(self, at: int) -> Response | None:
-        """Skip the trailer after the last chunk and return the response, None if it is incomplete."""
-        end = self._data.find(_BLANK, at)
-        stop = end + len(_BLANK) if end >= 0 else len(self._data)
-        _bound(stop - at, _LONGEST_HEAD, "what follows the answer")
-        if end < 0:
-            return None
-        self.reusable = self.reusable and len(self._data) == stop
-        return Response(self._status, self._headers, bytes(self._body))
+    def on_message_complete(self) -> None:
+        """Called by httptools."""
+        self.is_complete = self.head is not None
+
+    def _feed(self, data: bytes) -> None:
+        self._began = True
+        self._overhead += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as switch:
+            self.rest, self.reusable = data[switch.args[0] :], False
+        except HttpParserError as error:
+            self.reusable = False
+            if self.is_complete:
+                return  # more data after the response
+            if isinstance(error, HttpParserCallbackError) and isinstance(error.__context__, TransportError):
+                raise error.__context__ from None
+            raise TransportError(f"the server sent invalid HTTP: {error}") from None
+        if not self.is_complete:
+            _bound(self._overhead, _LARGEST_OVERHEAD, "the head of the answer or of a chunk")
+
+    def _whole(self) -> Response:
+        head = self.head
+        assert head is not None
+        return Response(head.status, head.headers, b"".join(self._pieces), head.repeated)
 
 
-def _headers(lines: list[str]) -> dict[str, str]:
-    """Return headers by lower-case name; the values of a repeated header are joined (RFC 9110, section 5.3)."""
-    found: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
-            raise TransportError(f"malformed header line from server: {line[:80]!r}")
-        name, value = name.lower(), value.strip(" \t")
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
-
-
-def _size(line: bytearray) -> int:
-    digits = line.partition(b";")[0].strip(b" \t")
-    if not digits or digits.strip(b"0123456789abcdefABCDEF"):
-        raise TransportError(f"the server sent a chunk of size {bytes(line[:80])!r}")
-    return int(digits, 16)
+def _head(status: int, lines: list[tuple[bytes, bytes]]) -> Response:
+    """Return a response without a body; the values of a repeated header are joined (RFC 9110, section 5.3)."""
+    headers: dict[str, str] = {}
+    repeated: dict[str, tuple[str, ...]] = {}
+    for raw_name, raw_value in lines:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name in headers:
+            repeated[name] = (*repeated.get(name, (headers[name],)), value)
+            value = f"{headers[name]}, {value}"
+        headers[name] = value
+    return Response(status, headers, b"", repeated)
 
 
 def _bound(size: int, most: int, what: str) -> None:

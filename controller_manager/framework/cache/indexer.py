@@ -9,7 +9,7 @@ from controller_manager.common.api.model import Object
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base.log import Logger
 from controller_manager.framework.cache.sharing import share_equal_parts
-from controller_manager.framework.client import Listing, WatchEvent
+from controller_manager.framework.client.codec import Listing, WatchEvent
 
 T = TypeVar("T", bound=Object)
 

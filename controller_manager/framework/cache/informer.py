@@ -29,7 +29,8 @@ from controller_manager.framework.cache.reflector import (
     StreamingList,
     WatchFrom,
 )
-from controller_manager.framework.client import Client, WatchEvent, WriteResult
+from controller_manager.framework.client.client import Client
+from controller_manager.framework.client.codec import WatchEvent, WriteResult
 
 T = TypeVar("T", bound=Object)
 
@@ -70,7 +71,7 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         # Callbacks by the uid of a cached object, called when it leaves the cache.
         self._until_gone: dict[str, list[Callable[[], None]]] = {}
-        self._last_heard: float | None = None
+        self._last_received: float | None = None
 
     def __len__(self) -> int:
         return len(self._store)
@@ -122,7 +123,7 @@ class Informer(Generic[T]):
 
     def age(self) -> float:
         """Seconds since the last message of the server (0 before the start); normally not much over a minute."""
-        return 0.0 if self._last_heard is None else clock.monotonic() - self._last_heard
+        return 0.0 if self._last_received is None else clock.monotonic() - self._last_received
 
     def state(self) -> InformerState:
         """Return the state of the informer as plain data."""
@@ -163,7 +164,7 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """List and watch the collection until cancelled; never returns."""
-        self._last_heard = clock.monotonic()
+        self._last_received = clock.monotonic()
         if self._resync:
             self._resync_later()
         try:
@@ -179,8 +180,8 @@ class Informer(Generic[T]):
                 case Pause(seconds, failures):
                     # A single broken connection is normal, and so is the deletion of a CRD with its resource.
                     quiet = failures == 1 or (self.is_synced and self._reflector.is_unserved)
-                    tell = self._log.debug if quiet else self._log.warning
-                    tell("can't follow the collection", error=self._reflector.last_error, again_in=round(seconds, 3))
+                    log = self._log.debug if quiet else self._log.warning
+                    log("can't follow the collection", error=self._reflector.last_error, again_in=round(seconds, 3))
                     await asyncio.sleep(seconds)
                 case List():
                     await self._read_pages(step)
@@ -221,7 +222,7 @@ class Informer(Generic[T]):
 
         def bookmarked(revision: str) -> None:
             if staged is None:
-                self._last_heard = now = time()
+                self._last_received = now = time()
                 deadline.due = now + READ_TIMEOUT
                 self._advance(revision)
 
@@ -238,7 +239,7 @@ class Informer(Generic[T]):
         )
         async with deadline, aclosing(events):
             async for event in events:
-                now = self._last_heard = time()
+                now = self._last_received = time()
                 staged = self._take(event, staged)
                 if event.type != "BOOKMARK":
                     self.processing.observe(time() - now)
@@ -282,7 +283,7 @@ class Informer(Generic[T]):
                     self._compare(known, obj, initial=first)
         self._reflector.listed(revision)
         self._progress.advance(revision)
-        self._last_heard = clock.monotonic()
+        self._last_received = clock.monotonic()
         self._synced.set()
 
     def _change(self, event: WatchEvent[T]) -> None:
@@ -311,18 +312,18 @@ class Informer(Generic[T]):
     def _compare(self, before: T | None, after: T | None, *, initial: bool = False, missed: bool = False) -> None:
         """Notify subscribers of the change of one key. An object with another uid is another object."""
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-            self._tell(Change(before, None, missed=missed))
+            self._notify(Change(before, None, missed=missed))
             for call in self._until_gone.pop(before.metadata.uid, ()):
                 call()
             before = None
         if after is not None:
-            self._tell(Change(before, after, initial))
+            self._notify(Change(before, after, initial))
 
     def _advance(self, revision: str) -> None:
-        self._reflector.heard(revision)
+        self._reflector.note_revision(revision)
         self._progress.advance(self._reflector.revision)
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for subscriber in self._subscribers:
             subscriber(change)
 
@@ -336,7 +337,7 @@ class Informer(Generic[T]):
     def _resync_now(self) -> None:
         self._resync_later()
         for obj in self._store.list():
-            self._tell(Change(obj, obj, initial=True))
+            self._notify(Change(obj, obj, initial=True))
 
 
 def _is_same(one: Object, other: Object) -> bool:

@@ -13,7 +13,7 @@ from controller_manager.framework.cache.change import Selection
 from controller_manager.framework.cache.informer import Informer
 from controller_manager.framework.cache.metrics import CacheMetrics
 from controller_manager.framework.cache.shard import Shard
-from controller_manager.framework.client import Client
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.client.discovery import DiscoveryClient
 
 T = TypeVar("T", bound=Object)

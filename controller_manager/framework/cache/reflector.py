@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from controller_manager.common.api import errors
-from controller_manager.framework.client import UnreadableAnswer
+from controller_manager.framework.client.codec import UnreadableAnswer
 
 PAGE = 500
 # Servers send a bookmark about every minute. A watch without any message for this long counts as dead (seconds).
@@ -64,7 +64,7 @@ ReflectorAction = Pause | List | StreamingList | WatchFrom
 class Reflector:
     """State machine of list and watch. `step` returns the next action; the caller reports its results.
 
-    For each action the caller calls `listed` and `heard` any number of times, then one of `ended`, `silent`,
+    For each action the caller calls `listed` and `note_revision` any number of times, then one of `ended`, `silent`,
     `disconnected` and `refused`. `uniform(low, high)` returns a random number; `streams` enables streaming lists.
     `lists`, `watches` and `failures` count for the metrics.
     """
@@ -81,7 +81,7 @@ class Reflector:
         self._failed = 0
         self._pause = 0.0
         self._began = 0.0
-        self._heard = False
+        self._received = False
         # Whether changes may have been missed, since when, and when the server accepted the current watch.
         self._is_late = True
         self._late_since: float | None = None
@@ -103,7 +103,7 @@ class Reflector:
         if self._pause:
             seconds, self._pause = self._pause, 0.0
             return Pause(seconds, self._failed)
-        self._began, self._heard = now, False
+        self._began, self._received = now, False
         timeout = self._uniform(*WATCH_SECONDS)
         if self.revision:
             self.watches += 1
@@ -132,10 +132,10 @@ class Reflector:
         self._page, self._gave_up = PAGE, False
         self._keep_up()
 
-    def heard(self, revision: str) -> None:
+    def note_revision(self, revision: str) -> None:
         """Record a change or bookmark, which moves the known state to `revision` (empty if it was malformed)."""
         self.revision = revision or self.revision
-        self._heard = True
+        self._received = True
         self._failed = 0
         self._is_late, self._late_since = False, None
 
@@ -145,7 +145,7 @@ class Reflector:
             self._keep_up()
         if not self.revision:
             self._stream_less("the stream ended before the state was complete")
-        elif not self._heard and now - self._began < SHORTEST_WATCH:
+        elif not self._received and now - self._began < SHORTEST_WATCH:
             self._fail("the watch ended at once")
 
     def silent(self) -> None:

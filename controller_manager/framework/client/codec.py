@@ -283,9 +283,9 @@ def _identified(data: bytes) -> PartialObject:
     except (msgspec.DecodeError, RecursionError):
         tree = None
     meta = tree.get("metadata") if isinstance(tree, dict) else None
-    told = meta if isinstance(meta, dict) else {}
+    fields = meta if isinstance(meta, dict) else {}
     name, namespace, uid, version = (
-        text if isinstance(text := told.get(field), str) else ""
+        text if isinstance(text := fields.get(field), str) else ""
         for field in ("name", "namespace", "uid", "resourceVersion")
     )
     return PartialObject(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version))

@@ -127,7 +127,7 @@ _HARMLESS = frozenset(
 _STATUS = {one.value: f"{one.value} {one.phrase}" for one in HTTPStatus}
 
 
-def tell_of_answer(
+def log_response(
     log: Logger, method: str, path: str, query: tuple[tuple[str, str], ...], status: int, began: float
 ) -> None:
     """Log an exchange as client-go does. `status` is 0 without a response, `began` its monotonic start time."""

@@ -10,7 +10,7 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import loop_clock, monotonic
 from controller_manager.common.base.log import Logger, get_logger
 from controller_manager.common.transport.transport import Transport, whole_body
-from controller_manager.framework.client.requests import JSON, ClientMetrics, Throttle, tell_of_answer
+from controller_manager.framework.client.requests import JSON, ClientMetrics, Throttle, log_response
 
 QueryPairs = tuple[tuple[str, str], ...]
 
@@ -91,7 +91,7 @@ class RESTClient:
             metrics.requests.add(code, method, host)
             if again:
                 metrics.retries.add(code, method, host)
-            tell_of_answer(self._log, method, call.path, call.query, status, began)
+            log_response(self._log, method, call.path, call.query, status, began)
         return response
 
 

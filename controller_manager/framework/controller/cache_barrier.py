@@ -13,12 +13,13 @@ from typing import Any
 
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.base import clock
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.client import WriteResult
+from controller_manager.framework.cache.change import Change
+from controller_manager.framework.cache.informers import Informers
+from controller_manager.framework.client.codec import WriteResult
 from controller_manager.framework.work.loop import LONGEST_HOLD
 
 _REMEMBERED = 1000  # number of objects whose last written version is stored
-_TOLD = 3  # number of writes that are reported per run
+_REPORTED = 3  # number of writes that are reported per run
 _Writes = dict[tuple[str, Key], WriteResult]
 
 # The last write of each object by the reconcile of this task, and by the tasks it started.
@@ -36,7 +37,7 @@ class CacheBarrier:
         self._informers = informers
         self._unechoed = frozenset(unechoed)
         # Writes outside of runs, with their times, newest first.
-        self.apart: deque[tuple[float, WriteResult]] = deque(maxlen=_TOLD)
+        self.apart: deque[tuple[float, WriteResult]] = deque(maxlen=_REPORTED)
         # The writes of the last run of a key, from the end of the run until the loop calls `when_seen`.
         self._written: dict[Hashable, _Writes] = {}
         # The last version of each object that this controller wrote, oldest first.
@@ -80,7 +81,7 @@ class CacheBarrier:
     def written(self, key: Hashable) -> tuple[Sequence[WriteResult], int]:
         """Return the first writes of the last run of `key`, and their number; empty after `when_seen`."""
         writes = self._written.get(key)
-        return (tuple(islice(writes.values(), _TOLD)), len(writes)) if writes else ((), 0)
+        return (tuple(islice(writes.values(), _REPORTED)), len(writes)) if writes else ((), 0)
 
     def when_seen(self, key: Hashable, call: Callable[[], None]) -> None:
         """Call `call` once the informers have observed the writes of the last run of `key`, at once if there are none.

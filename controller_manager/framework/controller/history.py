@@ -25,7 +25,7 @@ from controller_manager.common.api.model import Object, ObjectMeta, controller_o
 from controller_manager.common.api.platform import PLATFORM_DOMAIN
 from controller_manager.common.api.protobuf.wire import escaped
 from controller_manager.common.api.resource import Resource, key_of
-from controller_manager.framework.client import Client
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.controller.references import ControllerRefManager, controller_ref
 from controller_manager.framework.controller.writes import Refusal, refusal_of
 

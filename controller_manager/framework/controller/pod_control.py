@@ -10,11 +10,11 @@ from controller_manager.common.api.core import PODS, Pod, PodTemplateSpec
 from controller_manager.common.api.errors import ApiError, Conflict, Invalid, NotFound
 from controller_manager.common.api.model import Object, ObjectMeta, controller_of
 from controller_manager.common.api.resource import Resource, key_of
-from controller_manager.framework.client import STRATEGIC_MERGE_PATCH, Client
+from controller_manager.framework.client.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.framework.client.events import Recorder
 from controller_manager.framework.controller.references import controller_ref, is_other
 from controller_manager.framework.controller.writes import Refusal, refusal_of
-from controller_manager.framework.work import TerminalError
+from controller_manager.framework.work.loop import TerminalError
 
 # Event reasons on the owner, as in Kubernetes' workload controllers.
 SUCCESSFUL_CREATE, FAILED_CREATE = "SuccessfulCreate", "FailedCreate"

@@ -20,8 +20,8 @@ import msgspec
 from controller_manager.common.api.errors import ApiError, Conflict, Invalid, NotFound, conflict
 from controller_manager.common.api.model import Object, ObjectMeta, OwnerReference, controller_of
 from controller_manager.common.api.resource import Key, Resource, key_of
-from controller_manager.framework.client import Client, TransportError
-from controller_manager.framework.client.client import STRATEGIC_MERGE_PATCH
+from controller_manager.common.transport.transport import TransportError
+from controller_manager.framework.client.client import STRATEGIC_MERGE_PATCH, Client
 
 T = TypeVar("T", bound=Object)
 

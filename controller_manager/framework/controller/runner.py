@@ -27,13 +27,15 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.errors import definition_of, describe
 from controller_manager.common.base.metrics import Family, Shown
 from controller_manager.common.base.tasks import Tasks, keep_running
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Shard
+from controller_manager.common.options.flag import Options
+from controller_manager.framework.cache.shard import Shard
 from controller_manager.framework.controller.cache_barrier import CacheBarrier
 from controller_manager.framework.controller.spec import Add, Context, ControllerSpec, Mapped, Reconciler, Source
 from controller_manager.framework.controller.watches import EventHandler
-from controller_manager.framework.work import ControlLoop, LoopState, Priority, Requeue, WorkMetrics
-from controller_manager.framework.work.failures import Acted
+from controller_manager.framework.work.failures import Acted, LoopState
+from controller_manager.framework.work.loop import ControlLoop, Requeue
+from controller_manager.framework.work.metrics import WorkMetrics
+from controller_manager.framework.work.queue import Priority
 
 
 class Phase(StrEnum):
@@ -211,8 +213,8 @@ class Controller:
     def waits_for(self) -> tuple[str, ...]:
         """The informers that are not synced yet, with their last errors."""
         missing = [one for one in dict.fromkeys(self._watched) if not one.is_synced]
-        told = ((str(one.selection), one.reflector.last_error) for one in missing)
-        return tuple(f"{selection} ({error})" if error else selection for selection, error in told)
+        errors = ((str(one.selection), one.reflector.last_error) for one in missing)
+        return tuple(f"{selection} ({error})" if error else selection for selection, error in errors)
 
     async def _run_once(self) -> None:
         self._life.enter(Phase.WAITING, clock.monotonic())

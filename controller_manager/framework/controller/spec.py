@@ -17,12 +17,15 @@ from controller_manager.common.api.model import Object
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.base.log import Logger
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Index, Informers
-from controller_manager.framework.client import Client
+from controller_manager.common.options.flag import Options
+from controller_manager.framework.cache.change import Change
+from controller_manager.framework.cache.indexer import Index
+from controller_manager.framework.cache.informers import Informers
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.client.events import Recorder
 from controller_manager.framework.cloud_provider import CloudProvider
-from controller_manager.framework.work import Priority, Requeue
+from controller_manager.framework.work.loop import Requeue
+from controller_manager.framework.work.queue import Priority
 
 T = TypeVar("T", bound=Object)
 O = TypeVar("O", bound=Options)  # noqa: E741

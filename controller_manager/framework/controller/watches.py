@@ -7,11 +7,13 @@ from typing import Any
 
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.base.fair_loop import Turn
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Informer, Informers
+from controller_manager.common.options.flag import Options
+from controller_manager.framework.cache.change import Change
+from controller_manager.framework.cache.informer import Informer
+from controller_manager.framework.cache.informers import Informers
 from controller_manager.framework.controller.references import controller_key
 from controller_manager.framework.controller.spec import Add, For, Mapped, Owned, Watch
-from controller_manager.framework.work import Priority
+from controller_manager.framework.work.queue import Priority
 
 # Other tasks may run after this number of changes.
 _AT_ONCE = 500

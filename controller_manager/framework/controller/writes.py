@@ -17,7 +17,8 @@ from controller_manager.common.api.errors import ApiError, Details
 from controller_manager.common.api.model import Object
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.base.tasks import all_of
-from controller_manager.framework.client import Client, TransportError
+from controller_manager.common.transport.transport import TransportError
+from controller_manager.framework.client.client import Client
 
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")

@@ -20,7 +20,8 @@ from controller_manager.common.base.metrics import Counters, Family, Gauges
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client, Transport
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.leader.lease import (
     LeaderElectionRecord,
     LeaseAction,
@@ -243,7 +244,7 @@ class Elector:
 _READS = ("GET", "HEAD")
 
 
-def _nobody_asks() -> None:
+def _ignore() -> None:
     """Do nothing (default of `unanswered`)."""
 
 
@@ -256,7 +257,7 @@ class FencedTransport:
     """
 
     def __init__(
-        self, transport: Transport, leads: Callable[[], bool], unanswered: Callable[[], None] = _nobody_asks
+        self, transport: Transport, leads: Callable[[], bool], unanswered: Callable[[], None] = _ignore
     ) -> None:
         self._transport = transport
         self._leads = leads

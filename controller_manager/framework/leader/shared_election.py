@@ -18,7 +18,7 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.leader.elector import LeaderMetrics, LeadershipLost
 from controller_manager.framework.leader.lease import LeaseTimings, read
 from controller_manager.framework.leader.main_lease import MainLease
@@ -170,7 +170,7 @@ class SharedElection:
 
     def _loss(self) -> str:
         if self.main_holder != self._shared.holder:
-            return f"the lease {self._shared.main} was taken: its holder is {self.main_holder or 'nobody'}"
+            return f"the lease {self._shared.main} was taken: its holder is {self.main_holder or 'empty'}"
         return f"the lease {self._session_name} could not be renewed for {self._timings.renew:g} s"
 
     async def _pause(self) -> None:
@@ -272,7 +272,8 @@ class SharedElection:
         for lock, step in tuple(self.membership.steps(self._working.keys())):
             match step:
                 case LockAction.LOST:
-                    return f"the lease {self._shared.key(lock)} was taken: {self.membership.holder(lock) or 'nobody'}"
+                    holder = self.membership.holder(lock) or "empty"
+                    return f"the lease {self._shared.key(lock)} was taken: its holder is {holder}"
                 case LockAction.YIELD:
                     self._working[lock].stop()
                 case LockAction.GIVE_BACK if lock not in self._busy:

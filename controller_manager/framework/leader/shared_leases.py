@@ -11,7 +11,7 @@ from controller_manager.common.api.coordination import LEASES, Lease
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base import clock
-from controller_manager.framework.client import Client
+from controller_manager.framework.client.client import Client
 from controller_manager.framework.leader.lease import held, released
 
 # Labels: the name of the main lease (on all leases), and the digest of the locks (on sessions that share them).

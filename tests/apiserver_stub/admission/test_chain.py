@@ -26,7 +26,7 @@ from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.storage.interface import Write
 from controller_manager.common.api import errors
 from controller_manager.common.api.errors import Forbidden
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.common.serving.authentication import User
 
 KINDS = {kind.storage: kind for kind in built_in().all()}

@@ -12,7 +12,7 @@ import pytest
 from apiserver_stub.admission import AdmissionConfiguration, AdmissionParts, enabled
 from apiserver_stub.common.config_file import ConfigDocument, ConfigFileError
 from apiserver_stub.common.flags import FLAGS, AdmissionOptions
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data" / "configuration.jsonl").open()]
 STRICTER = {

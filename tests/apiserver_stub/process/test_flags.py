@@ -12,7 +12,7 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Unusable
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 
 ADMIN = Certificate("admin")
 NAMESPACES = "/api/v1/namespaces"

@@ -14,7 +14,7 @@ from apiserver_stub.common.flags import FLAGS
 from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.model import ObjectMeta
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.testing import Cluster
 
 CODE = '''

@@ -13,8 +13,8 @@ from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.features import ManagerFeatureOptions
 from controller_manager.app.program import flag_set
-from controller_manager.common.options import Parsed
-from controller_manager.framework.controller import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
+from controller_manager.common.options.parse import Parsed
+from controller_manager.framework import NODES, PODS, ControllerSpec, For, Mapped, Options, PolicyRule
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagError, FlagSet
+from controller_manager.common.options.parse import FlagError, FlagSet
+from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.common.transport.transport import Credential
-from controller_manager.framework.client import Client, ConfigError, InProcessTransport
+from controller_manager.framework import Client, ConfigError
 from controller_manager.testing import Cluster, FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
 

@@ -12,7 +12,7 @@ from controller_manager.app.cloud import CloudOptions, make_provider
 from controller_manager.app.program import author_program, flag_set
 from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.framework.cloud_provider import CloudContext, MakeCloudProvider
 from controller_manager.testing import Cluster
 from controller_manager.testing.cloud import SimulatedCloud

@@ -14,8 +14,8 @@ from controller_manager.common.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import monotonic
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Change, Context, ControllerSpec, For, Informers, Mapped, Requeue
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Change, Context, ControllerSpec, For, Informers, Mapped, Requeue
 from controller_manager.framework.controller.runner import ControllerState, Phase
 from controller_manager.testing import Cluster, Replica, builders
 

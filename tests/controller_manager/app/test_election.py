@@ -7,7 +7,7 @@ from controller_manager.common.api.coordination import LEASES, Lease
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.clock import monotonic
-from controller_manager.common.options import FlagError, FlagSet
+from controller_manager.common.options.parse import FlagError, FlagSet
 from controller_manager.testing import Cluster
 
 LEASE = Key("kube-system", "cluster-controller-manager")

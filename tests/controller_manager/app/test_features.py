@@ -6,7 +6,8 @@ from controller_manager.app import features
 from controller_manager.app.features import ManagerFeatureOptions
 from controller_manager.common.component import features as common
 from controller_manager.common.component.features import known_gates
-from controller_manager.common.options import FlagError, FlagSet, gates_at
+from controller_manager.common.options.gates import gates_at
+from controller_manager.common.options.parse import FlagError, FlagSet
 
 FLAGS = FlagSet(ManagerFeatureOptions)
 

@@ -4,7 +4,7 @@ import pytest
 
 from controller_manager.app.catalog import installed
 from controller_manager.app.program import flag_set
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 
 FLAGS = flag_set(installed())
 

@@ -8,9 +8,9 @@ import pytest
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.election import ElectionOptions, MigrationOptions, Parts, divide
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagSet, Options
-from controller_manager.framework.client import ConfigError
-from controller_manager.framework.controller import ControllerSpec
+from controller_manager.common.options.flag import Options
+from controller_manager.common.options.parse import FlagSet
+from controller_manager.framework import ConfigError, ControllerSpec
 
 HEAD = "apiVersion: controllermanager.config.k8s.io/v1alpha1\nkind: LeaderMigrationConfiguration\n"
 

@@ -22,10 +22,11 @@ from controller_manager.common.base.log import get_logger
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.component.options import LoggingOptions, logs_allowed
 from controller_manager.common.component.process import configure_logs, unhandled
-from controller_manager.common.options import FlagError, FlagSet, Options
+from controller_manager.common.options.flag import Options
+from controller_manager.common.options.parse import FlagError, FlagSet
+from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.common.transport.transport import Credential
-from controller_manager.framework.client import InProcessTransport
-from controller_manager.framework.controller import Context, ControllerSpec, For
+from controller_manager.framework import Context, ControllerSpec, For
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.usefixtures("own_logs")

@@ -23,10 +23,11 @@ from controller_manager.common.api.errors import Forbidden, NotFound
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import Int32, Options, flag
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.types import Int32
 from controller_manager.common.serving.listening import CannotListen
-from controller_manager.framework.client import Client, InProcessTransport
-from controller_manager.framework.controller import Context, ControllerSpec, For, Requeue
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, Context, ControllerSpec, For, Requeue
 from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import FaultyNetwork
 
@@ -226,7 +227,7 @@ async def test_readyz_fails_while_api_server_is_unreachable(argv: tuple[str, ...
         assert "[-]apiServer failed: reason withheld\n" in text
         assert text.count("[-]") == 1
         assert (await replica.page("/livez"))[0] == (await replica.page("/healthz"))[0] == 200
-        replica.network.mend()
+        replica.network.heal()
         await asyncio.sleep(60)
         assert (await replica.page("/readyz"))[0] == 200
         for one in (replica, leader):
@@ -384,4 +385,4 @@ async def test_unexpected_error_is_logged_last(monkeypatch, capsys):
             await manager.run()
         assert await holder(client) == ""
     logged = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
-    assert "an error nobody expected: RuntimeError: a bug" in logged[-1]
+    assert "an unexpected error: RuntimeError: a bug" in logged[-1]

@@ -15,8 +15,8 @@ from controller_manager.app.manager import Manager
 from controller_manager.app.program import flag_set
 from controller_manager.common.base.metrics import Shown, bound_text, qualified
 from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.common.transport.metrics import TransportMetrics
-from controller_manager.framework.client import InProcessTransport
 from controller_manager.testing import FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
 

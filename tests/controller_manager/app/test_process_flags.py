@@ -5,7 +5,7 @@ import pytest
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.program import flag_set
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 
 FLAGS = flag_set(())
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller_manager import framework
 from controller_manager.app.catalog import installed
 from controller_manager.app.program import author_program, manager_program
-from controller_manager.common.options import FlagError
-from controller_manager.framework import PODS, ControllerSpec, For, Options, controller, flag
+from controller_manager.common.options.parse import FlagError
+from controller_manager.framework import PODS, ControllerSpec, For, Options, flag
 
 
 class GreeterOptions(Options):
@@ -110,8 +109,3 @@ def test_manager_without_controllers_fails_to_start() -> None:
         "no controller that is there\n"
     )
     assert (done.returncode, done.stderr) == (1, message)
-
-
-def test_framework_exports_controller_names_and_main() -> None:
-    assert set(framework.__all__) == {*controller.__all__, "main"}
-    assert all(getattr(framework, name) is getattr(controller, name) for name in controller.__all__)

@@ -7,7 +7,8 @@ import pytest
 
 from controller_manager.app.reachability import ObservedTransport, Reachability
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.client import InProcessTransport, TransportError
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import TransportError
 
 pytestmark = pytest.mark.virtual
 GET = Request("GET", "/")

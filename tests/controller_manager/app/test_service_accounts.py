@@ -14,7 +14,7 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.transport.credentials import Credentials
-from controller_manager.framework.client import Client, ConfigError
+from controller_manager.framework import Client, ConfigError
 from controller_manager.testing import Cluster, FaultyNetwork
 
 pytestmark = pytest.mark.virtual

@@ -15,8 +15,8 @@ from controller_manager.app.access.options import AuthenticationOptions, believe
 from controller_manager.app.pages.routes import ServingOptions, pages_server
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.errors import CannotStart
-from controller_manager.common.options import FlagError, FlagSet
 from controller_manager.common.options.flag import flags_of
+from controller_manager.common.options.parse import FlagError, FlagSet
 from controller_manager.common.serving import tls
 from controller_manager.common.serving.http_server import HTTPServer
 from controller_manager.common.serving.listening import CannotListen

@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from controller_manager.app.state import WELL, HealthSummary, Severity, of_controller, of_informer
-from controller_manager.framework.cache import InformerState
+from controller_manager.framework.cache.change import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
-from controller_manager.framework.work import LoopState, Spinning
-from controller_manager.framework.work.failures import Failing, Running
+from controller_manager.framework.work.failures import Failing, LoopState, Running
+from controller_manager.framework.work.spinning import Spinning
 
 IDLE = LoopState("c", 5, 0, 0, (), (), (), 0, "", 0.0, {"done": 9})
 FAILS = Failing("a", "NotFound: gone", 3, 2, given_up=False, defect=False)
@@ -43,7 +43,7 @@ def running(**changes: object) -> ControllerState:
         ),
         (
             running(failing=(DEFECT, DEFECT, FAILS), failing_keys=3),
-            HealthSummary(BROKEN, "2 keys are failing in a way that no retry will mend"),
+            HealthSummary(BROKEN, "2 keys are failing; not retried until the objects change"),
         ),
         (
             running(spinning=(Spinning("a", 9, ()), Spinning("b", 5, ()))),

@@ -9,9 +9,16 @@ from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Options
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue, controller_ref
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import (
+    Context,
+    ControllerSpec,
+    For,
+    PolicyRule,
+    Requeue,
+    TransportError,
+    controller_ref,
+)
 from controller_manager.testing import Cluster, UnsettledError, builders
 
 pytestmark = pytest.mark.virtual

@@ -7,7 +7,7 @@ import pytest
 
 from controller_manager.common.api.core import PODS
 from controller_manager.common.api.errors import Expired
-from controller_manager.framework.client import Client, TransportError
+from controller_manager.framework import Client, TransportError
 from controller_manager.testing import Cluster, FaultyNetwork
 
 

@@ -106,17 +106,17 @@ async def test_node_silent_without_housekeeping_is_detected_in_time() -> None:
 
 @pytest.mark.virtual
 async def test_silent_watch_is_detected_without_housekeeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    silenced, original = list[str](), FaultyNetwork.trouble
+    silenced, fault_of = list[str](), FaultyNetwork.fault_of
 
     def silence(network: FaultyNetwork, request: Request) -> WatchFault | None:
         if request.path.endswith("/deployments") and not silenced:
             silenced.append(request.path)
             return WatchFault.SILENT
-        return original(network, request)
+        return fault_of(network, request)
 
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS, faults=1e-9)
-        monkeypatch.setattr(FaultyNetwork, "trouble", silence)
+        monkeypatch.setattr(FaultyNetwork, "fault_of", silence)
         await cluster.client.create(DEPLOYMENTS, builders.deployment("web", replicas=2))
         await cluster.advance(hours=1, housekeeping=False)
         assert silenced

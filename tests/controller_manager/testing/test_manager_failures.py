@@ -12,10 +12,17 @@ from controller_manager.common.api.errors import ServiceUnavailable
 from controller_manager.common.api.model import Model, Object
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.base.random import random_source
-from controller_manager.common.options import Options
-from controller_manager.framework.client import TransportError
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import (
+    Context,
+    ControllerSpec,
+    For,
+    PolicyRule,
+    Requeue,
+    TerminalError,
+    TransportError,
+)
 from controller_manager.framework.client.rest_client import Call
-from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.testing import Cluster, ManagerFailedError, builders, loop_watch
 
 pytestmark = pytest.mark.virtual
@@ -336,7 +343,7 @@ async def test_errors_after_network_faults_fail_no_test() -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, Lost)
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await cluster.advance(60)
 
 

@@ -8,10 +8,10 @@ from controller_manager.common.api.core import NAMESPACES, PODS
 from controller_manager.common.api.errors import NotFound
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.common.options import Options
-from controller_manager.framework.client import InProcessTransport
+from controller_manager.common.options.flag import Options
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Context, ControllerSpec, For, PolicyRule
 from controller_manager.framework.client.rest_client import Call
-from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule
 from controller_manager.testing import Cluster, ManagerFailedError, builders
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer, allows
 

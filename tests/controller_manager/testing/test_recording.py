@@ -14,7 +14,7 @@ from controller_manager.common.api.core import NAMESPACES, PODS, SECRETS
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.errors import CannotStart
-from controller_manager.common.options import FlagSet
+from controller_manager.common.options.parse import FlagSet
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controller_manager.testing.record import RecordOptions, record

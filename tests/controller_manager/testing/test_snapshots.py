@@ -17,7 +17,7 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, builders, run
 from controller_manager.testing.pod_agent import PodAgent
 

@@ -8,8 +8,8 @@ from controller_manager.common.api.core import NAMESPACES, PODS
 from controller_manager.common.api.errors import Conflict
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key
-from controller_manager.common.options import Options
-from controller_manager.framework.controller import Context, ControllerSpec, For, PolicyRule
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import Context, ControllerSpec, For, PolicyRule
 from controller_manager.testing import Cluster, builders, timeline
 from controller_manager.testing.pod_agent import PodAgent
 from tests.controller_manager.testing.test_snapshots import deployment
@@ -115,7 +115,7 @@ async def test_cluster_operations_are_listed() -> None:
         await cluster.sleep(1)
         snapshot = cluster.snapshot()
         replica.network.cut()
-        replica.network.mend()
+        replica.network.heal()
         await replica.kill()
         await cluster.kill_api()
         await cluster.start_api()

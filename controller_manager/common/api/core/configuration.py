@@ -9,6 +9,8 @@ from controller_manager.common.api.resource import Resource
 
 
 class ConfigMap(Object):
+    """Texts by name, for pods and programs. Binary data is not modelled and stays in `raw`."""
+
     data: Mapping[str, str] = {}
 
 

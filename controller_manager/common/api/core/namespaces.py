@@ -17,6 +17,8 @@ class NamespaceStatus(Model):
 
 
 class Namespace(Object):
+    """A scope of names. It is deleted with all objects in it."""
+
     spec: NamespaceSpec = NamespaceSpec()
     status: NamespaceStatus = NamespaceStatus()
 

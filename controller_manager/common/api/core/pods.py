@@ -194,6 +194,8 @@ class PodStatus(Model):
 
 
 class Pod(Object):
+    """Containers that run together on one node."""
+
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 

@@ -58,6 +58,8 @@ class LoadBalancerIngress(Model):
 
 
 class LoadBalancerStatus(Model):
+    """The addresses of a load balancer, as in the status of its service."""
+
     ingress: tuple[LoadBalancerIngress, ...] = ()
 
 
@@ -66,6 +68,8 @@ class ServiceStatus(Model):
 
 
 class Service(Object):
+    """A name, address and ports for the selected pods."""
+
     spec: ServiceSpec = ServiceSpec()
     status: ServiceStatus = ServiceStatus()
 
@@ -97,6 +101,8 @@ class EndpointSubset(Model):
 
 
 class Endpoints(Object):
+    """The addresses of the pods of a service; `EndpointSlice` replaces it."""
+
     subsets: tuple[EndpointSubset, ...] = ()
 
 

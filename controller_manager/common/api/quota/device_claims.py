@@ -104,9 +104,9 @@ class DeviceClaimEvaluator(Evaluator):
         pod = self._cluster.pod(metadata["namespace"], owner["name"])
         if pod is None or pod["metadata"].get("uid") != owner.get("uid"):
             return None
-        told = (pod.get("status") or {}).get("extendedResourceClaimStatus")
-        if told is not None:
-            return pod if told.get("resourceClaimName") == metadata.get("name") else None
+        status = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+        if status is not None:
+            return pod if status.get("resourceClaimName") == metadata.get("name") else None
         others = (one for one in self._cluster.device_claims(metadata["namespace"]) if _owner(one) == owner)
         return None if any(_age(one) < _age(claim) for one in others) else pod
 

@@ -23,7 +23,7 @@ DEVICE_CLASS = f"deviceclass.resource.{PLATFORM_DOMAIN}/"
 """Prefix of the resource for the devices of a class (KEP-5004)."""
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
 _PAGES = (HUGE_PAGES, REQUESTS + HUGE_PAGES)
-_TO_BE_SAID = frozenset({"cpu", "memory"})  # required for every container if a quota limits them
+_REQUIRED = frozenset({"cpu", "memory"})  # required for every container if a quota limits them
 _ENDED = frozenset({"Succeeded", "Failed"})
 _AFFINITIES = ("podAffinity", "podAntiAffinity")
 
@@ -62,8 +62,8 @@ class PodEvaluator(Evaluator):
         found = []
         for name in sorted(names):
             field, _, bare = name.rpartition(".")
-            if bare in _TO_BE_SAID:
-                silent = {one["name"] for one in containers if not _says(one, field or "requests", bare)}
+            if bare in _REQUIRED:
+                silent = {one["name"] for one in containers if not _sets(one, field or "requests", bare)}
                 found += [f"{name} for: {','.join(sorted(silent))}"] if silent else []
         return f"must specify {'; '.join(found)}" if found else ""
 
@@ -115,11 +115,11 @@ def _scopes(spec: FrozenTree, status: FrozenTree) -> frozenset[str]:
 def _affinity_terms(spec: FrozenTree) -> Iterator[FrozenTree]:
     affinity = spec.get("affinity") or {}
     for sort in _AFFINITIES:
-        said = affinity.get(sort) or {}
-        yield from said.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        for weighted in said.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+        terms = affinity.get(sort) or {}
+        yield from terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for weighted in terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
             yield weighted.get("podAffinityTerm") or {}
 
 
-def _says(container: FrozenTree, field: str, name: str) -> bool:
+def _sets(container: FrozenTree, field: str, name: str) -> bool:
     return name in ((container.get("resources") or {}).get(field) or {})

@@ -13,7 +13,7 @@ from controller_manager.common.base.clock import running_loop
 from controller_manager.common.base.log.formats import Line, as_json, as_text, from_event, from_record, without_secrets
 from controller_manager.common.base.log.logger import Levels, Logger
 
-# Destinations of formatted lines: one stream, or two of which the one for information may be buffered.
+# Destinations of formatted lines: one stream, or two; the one for information may be buffered.
 
 
 class TextStream(Protocol):

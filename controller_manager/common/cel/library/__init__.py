@@ -45,7 +45,6 @@ def _scaled(value: int, factor: float) -> int:
     return min(math.ceil(product), UNBOUNDED) if product < 2.0**64 else UNBOUNDED
 
 
-SizeEstimate: TypeAlias = Estimate
 CostEstimate: TypeAlias = Estimate
 UNKNOWN_SIZE = Estimate(0, UNBOUNDED)
 

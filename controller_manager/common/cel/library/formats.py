@@ -31,9 +31,9 @@ _BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3
 _DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 
-def _rule(said: str, pattern: str, *examples: str) -> str:
+def _rule(message: str, pattern: str, *examples: str) -> str:
     shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{said} (e.g. {shown}regex used for validation is '{pattern}')"
+    return f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
 _LABEL_RULE = _rule(
@@ -139,8 +139,8 @@ def _is_datetime(text: str) -> bool:
     return found is not None and found[1] <= "23" and found[2] <= "59" and found[3] <= "59"
 
 
-def _told(holds: Callable[[str], bool], said: str) -> Callable[[str], list[str]]:
-    return lambda text: [] if holds(text) else [said]
+def _message_unless(holds: Callable[[str], bool], message: str) -> Callable[[str], list[str]]:
+    return lambda text: [] if holds(text) else [message]
 
 
 def _is_uuid(text: str) -> bool:
@@ -176,10 +176,10 @@ FORMATS = {
     "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _as_prefix(_old_label_problems), 30),
     "labelValue": NamedFormat("LabelValue", _value_problems, 40),
     "uri": NamedFormat("URI", _uri_problems, 1103),
-    "uuid": NamedFormat("uuid", _told(_is_uuid, "does not match the UUID format"), len(_UUID)),
-    "byte": NamedFormat("byte", _told(_is_base64, "invalid base64"), 84),
-    "date": NamedFormat("date", _told(_is_date, "invalid date"), len(_TIME)),
-    "datetime": NamedFormat("datetime", _told(_is_datetime, "invalid datetime"), len(_TIME)),
+    "uuid": NamedFormat("uuid", _message_unless(_is_uuid, "does not match the UUID format"), len(_UUID)),
+    "byte": NamedFormat("byte", _message_unless(_is_base64, "invalid base64"), 84),
+    "date": NamedFormat("date", _message_unless(_is_date, "invalid date"), len(_TIME)),
+    "datetime": NamedFormat("datetime", _message_unless(_is_datetime, "invalid datetime"), len(_TIME)),
 }
 
 

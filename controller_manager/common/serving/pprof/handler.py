@@ -31,8 +31,8 @@ _PLAIN = "text/plain; charset=utf-8"
 _ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
 _HTML = {"content-type": "text/html; charset=utf-8", "content-security-policy": "default-src 'none'", **_ALWAYS}
 _HELP = """Each is a file for <code>go tool pprof</code>; with <code>?debug=1</code> it is text. With
-<code>?seconds=N</code>, 1 to 120, what changes during that time is told. One profile of a kind is taken at a time, and
-it ends with the connection of who asked for it. Samples are labelled with their task and, where it works for one, their
+<code>?seconds=N</code>, 1 to 120, it shows the changes during that time. One profile of a kind is taken at a time, and
+it ends when its client disconnects. Samples are labelled with their task and, where it works for one, their
 controller: see <code>-tags</code>, <code>-tagfocus</code> and <code>-tagroot</code> of pprof."""
 
 

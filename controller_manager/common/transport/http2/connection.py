@@ -64,7 +64,7 @@ class Http2Connection(asyncio.Protocol):
         self._frame = LARGEST_FRAME
         self._most_streams = 100  # until the server's settings arrive
         self._taken = 0
-        self._heard = self._loop.time()
+        self._last_received = self._loop.time()
         self._pinged = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -188,7 +188,7 @@ class Http2Connection(asyncio.Protocol):
         self._wake()
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
+        self._last_received = self._loop.time()
         self._pinged = False
         try:
             for found in self._frames.read(data):
@@ -248,11 +248,11 @@ class Http2Connection(asyncio.Protocol):
             return
         if len(found.payload) % _SETTING.size:
             raise ForbiddenError(ErrorCode.FRAME_SIZE_ERROR, "settings that are cut off")
-        told: dict[int, int] = dict(_SETTING.iter_unpack(found.payload))
-        self._most_streams = told.get(_MOST_STREAMS, self._most_streams if self._ready.done() else LAST_STREAM)
-        self._frame = min(told.get(_LARGEST_FRAME, self._frame), 1 << 20)
-        if _INITIAL_WINDOW in told:
-            more = told[_INITIAL_WINDOW] - self._peer_window
+        settings: dict[int, int] = dict(_SETTING.iter_unpack(found.payload))
+        self._most_streams = settings.get(_MOST_STREAMS, self._most_streams if self._ready.done() else LAST_STREAM)
+        self._frame = min(settings.get(_LARGEST_FRAME, self._frame), 1 << 20)
+        if _INITIAL_WINDOW in settings:
+            more = settings[_INITIAL_WINDOW] - self._peer_window
             self._peer_window += more
             for stream in self._streams.values():
                 stream.window += more
@@ -271,8 +271,8 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_goaway(self, found: Frame) -> None:
         last, code = found.numbers(_TWO_NUMBERS)
-        said = found.payload[8:200].decode("utf-8", "replace")
-        self._leaving = f"the server sent GOAWAY: {said or name_of(code)}"
+        reason = found.payload[8:200].decode("utf-8", "replace")
+        self._leaving = f"the server sent GOAWAY: {reason or name_of(code)}"
         for stream in [one for number, one in self._streams.items() if number > last]:
             self._forget(stream)
             stream.receiver.ended(Http2Error(self._leaving, code, unsent=True))
@@ -337,7 +337,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _end(self, stream: Http2Stream) -> None:
         """Handle the end of a response."""
-        if not stream.sent_all:  # the server does not need the rest of the request
+        if not stream.sent_all or stream.outgoing:  # the server does not need the rest of the request
             self._write(RST_STREAM, 0, stream.number, _NUMBER.pack(ErrorCode.NO_ERROR))
         self._forget(stream)
         stream.receiver.ended(None)
@@ -382,7 +382,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _look(self) -> None:
         """Check when data last arrived; send a ping or close the connection."""
-        silence = self._loop.time() - self._heard
+        silence = self._loop.time() - self._last_received
         pause = self._keepalive - silence
         if pause <= 0 and self._pinged and self._transport is not None:
             self._transport.abort()

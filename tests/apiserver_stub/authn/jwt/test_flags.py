@@ -13,7 +13,7 @@ from apiserver_stub.common.flags import FLAGS, AuthenticationOptions
 from apiserver_stub.process.build import build
 from controller_manager.common.api.wire import Request
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from tests.apiserver_stub.authn.jwt.conftest import document, rules
 
 URL = "https://issuer.example"

@@ -24,7 +24,7 @@ from controller_manager.common.api.errors import ServiceUnavailable
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import FlagSet
+from controller_manager.common.options.parse import FlagSet
 
 LIMITS = BatchLimits(buffer=5, batch=2, bytes=1 << 20, wait=30.0)
 

@@ -18,7 +18,7 @@ from apiserver_stub.request.audit import annotate, current_record, note_latency
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.webhooks.webhook_server import Webhook, kubeconfig
 

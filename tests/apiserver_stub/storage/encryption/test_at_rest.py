@@ -19,7 +19,7 @@ from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.testing.virtual import run
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.storage.encryption.test_kms import Service

@@ -13,7 +13,8 @@ from controller_manager.common.base.log import get_logger
 from controller_manager.common.serving.access_metrics import TokenCacheMetrics
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision, Rules
-from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
 
 pytestmark = pytest.mark.virtual
 

@@ -21,10 +21,11 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.errors import CannotStart
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.common.serving.tls import KeyPair, make_ca
 from controller_manager.common.serving.trust import Trust
-from controller_manager.framework.client import Client, ConfigError, InProcessTransport
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, ConfigError
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.virtual
@@ -381,7 +382,7 @@ async def test_starting_api_server_is_waited_for(server):
         preparing = group.create_task(guard.prepare())
         await asyncio.sleep(10)
         assert not preparing.done()
-        server.network.mend()
+        server.network.heal()
     assert await judge(guard, JANE) == 200
 
 
@@ -404,7 +405,7 @@ async def test_failed_lookup_fails_start_unless_tolerated(server, why):
         assert asyncio.get_running_loop().time() - began < 60
         assert await judge(guard, Request("GET", "/healthz")) == 200
         assert await judge(guard, JANE) == 401
-        server.network.mend()
+        server.network.heal()
         server.refuses.clear()
         await server.change(client_ca_file=CLIENT_CA.certificate.decode())
         await asyncio.sleep(60)

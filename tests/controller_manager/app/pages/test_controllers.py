@@ -14,10 +14,10 @@ from controller_manager.app.state import LockState, ManagerState
 from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.serving.http import refusal
-from controller_manager.framework.cache import InformerState
+from controller_manager.framework.cache.change import InformerState
 from controller_manager.framework.controller.runner import ControllerState, Phase
-from controller_manager.framework.work import LoopState, Spinning
-from controller_manager.framework.work.failures import Due, Failing, Running
+from controller_manager.framework.work.failures import Due, Failing, LoopState, Running
+from controller_manager.framework.work.spinning import Spinning
 from controller_manager.testing import Cluster
 
 EVIL = '<script>alert("x")</script>'

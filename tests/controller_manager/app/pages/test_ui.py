@@ -15,7 +15,7 @@ from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.wire import Request
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.cache import Informers
+from controller_manager.framework import Informers
 from controller_manager.testing import Cluster
 from tests.scenarios.workloads import deployment
 

@@ -48,7 +48,7 @@ def lines() -> Iterator[list[dict[str, object]]]:
 @pytest.fixture
 def every_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others may keep this process from running, which is a delay too, and would be the only one that is told."""
-    monkeypatch.setattr(watchdog, "_TOLD_EVERY", 0.0)
+    monkeypatch.setattr(watchdog, "_WARN_EVERY", 0.0)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from controller_manager.common.base.metrics import Family, Histograms
 from controller_manager.common.base.registry import Registry
 from controller_manager.common.component.options import MetricsOptions
 from controller_manager.common.component.pages import metrics_handler
-from controller_manager.common.options import FlagError
+from controller_manager.common.options.parse import FlagError
 from controller_manager.testing import Cluster
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller_manager.common.options import Gate, resolve_gates
+from controller_manager.common.options.gates import Gate, resolve_gates
 
 KNOWN = (Gate("Fresh", "ALPHA"), Gate("Tried", "BETA", default=True), Gate("Sure", "GA", default=True, locked=True))
 

@@ -9,18 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import model_validator
 
-from controller_manager.common.options import (
-    Duration,
-    FlagError,
-    FlagSet,
-    Options,
-    Parsed,
-    StringList,
-    StringMap,
-    command_line,
-    flag,
-)
-from controller_manager.common.options.command_line import help_text
+from controller_manager.common.options.command_line import command_line, help_text
+from controller_manager.common.options.flag import Options, flag
+from controller_manager.common.options.parse import FlagError, FlagSet, Parsed
+from controller_manager.common.options.types import Duration, StringList, StringMap
 
 
 class LeaseOptions(Options):

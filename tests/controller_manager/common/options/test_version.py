@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from controller_manager.common.options import FlagError, FlagSet, command_line, reported_version
+from controller_manager.common.options.command_line import command_line, reported_version
 from controller_manager.common.options.flag import GeneralOptions
+from controller_manager.common.options.parse import FlagError, FlagSet
 
 FLAGS = FlagSet()
 

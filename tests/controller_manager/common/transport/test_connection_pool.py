@@ -10,7 +10,7 @@ import pytest
 
 from controller_manager.common.transport.connection_pool import ClientConnection, ConnectionPool, ConnectionTarget
 from controller_manager.common.transport.response_parser import ServerDisconnected
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

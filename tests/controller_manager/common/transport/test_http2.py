@@ -325,6 +325,16 @@ async def test_locally_reset_stream_ignores_later_frames() -> None:
     assert server.connection.is_usable
 
 
+@pytest.mark.parametrize("body", [b"", bytes(100_000)], ids=["open", "blocked"])
+async def test_response_before_the_end_of_the_request_resets_the_rest(body: bytes) -> None:
+    server = await ready()
+    answer = begun(server, body, end=bool(body))
+    server.h2.send_headers(1, ANSWER, end_stream=True)
+    server.flush()
+    await answer.over
+    assert [found.error_code for found in server.saw(h2.events.StreamReset)] == [ErrorCode.NO_ERROR]
+
+
 async def test_lost_connection_fails_all_streams() -> None:
     server = await ready()
     answers = [begun(server), begun(server)]

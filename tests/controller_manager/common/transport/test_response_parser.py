@@ -26,7 +26,6 @@ WHOLE = (
     (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", b"", True),
     (PLAIN.replace(b"Warning: a", b"Connection: Close"), b"hello", False),
     (PLAIN.replace(b"1.1", b"1.0"), b"hello", False),
-    (CHUNKED.replace(b"\r\n\r\n3", b"\r\nContent-Length: 1\r\n\r\n3"), b"hello, you 10", False),
 )
 
 
@@ -51,7 +50,7 @@ def test_any_fragmentation_gives_the_same_response(case: tuple[bytes, bytes, boo
 
 def test_headers_have_lower_case_names_and_joined_values() -> None:
     found = ResponseParser().feed(PLAIN)
-    assert found == Response(200, {"content-length": "5", "warning": "a, b"}, b"hello")
+    assert found == Response(200, {"content-length": "5", "warning": "a, b"}, b"hello", {"warning": ("a", "b")})
 
 
 def test_body_may_end_with_the_connection() -> None:
@@ -151,34 +150,34 @@ def test_connection_is_not_reused_after_extra_bytes(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"SSH-2.0-x\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/2 200 OK\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 20x OK\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 2000 OK\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 20\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 099 OK\r\n\r\n", "does not speak HTTP"),
-        (b"HTTP/1.1 200 OK\r\nA: b\nContent-Length: 3\r\n\r\n", "does not speak HTTP"),
-        (b"\x15\x03\x01\x00\x02", "does not speak HTTP"),
-        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "protocol"),
-        (b"HTTP/1.1 100 Continue\r\n\r\n" * 3000, "head of the answer is larger"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", "length"),
+        (b"SSH-2.0-x\r\n\r\n", "Expected HTTP/"),
+        (b"HTTP/2 200 OK\r\n\r\n", "Expected dot"),
+        (b"HTTP/1.1 20x OK\r\n\r\n", "status code"),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", "status"),
+        (b"HTTP/1.1 20\r\n\r\n", "status code"),
+        (b"HTTP/1.1 099 OK\r\n\r\n", "status 99"),
+        (b"HTTP/1.1 200 OK\r\nA: b\nContent-Length: 3\r\n\r\n", "CR after header value"),
+        (b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n", "whitespace after header value"),
+        (b"\x15\x03\x01\x00\x02", "Expected HTTP/"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "not requested"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 6000, "head of the answer or of a chunk is larger"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", "Content-Length overflow"),
         (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000 + b"\r\n\r\n", "head of the answer is larger"),
-        (
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 5000 + b"\r\na\r\n0\r\n\r\n",
-            "size of a chunk is larger",
-        ),
         (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "header"),
         (b"HTTP/1.1 200 OK\r\nName : x\r\n\r\n", "header"),
         (b"HTTP/1.1 200 OK\r\n: x\r\n\r\n", "header"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "length '-1'"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", "length '5, 6'"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "character in Content-Length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", "Duplicate Content-Length"),
+        (CHUNKED.replace(b"\r\n\r\n3", b"\r\nContent-Length: 1\r\n\r\n3"), "Content-Length can't be present"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", "coding"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "chunk of size"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", "chunk of size"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc", "longer than it said"),
-        (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000, "head of the answer is larger"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 5000, "size of a chunk is larger"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"x" * 70_000, "follows the answer is larger"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", "character in chunk size"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\n", "character in chunk size"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc", "after chunk data"),
+        (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 140_000, "head of the answer or of a chunk is larger"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 140_000, "of a chunk is larger"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 140_000, "of a chunk is larger"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"x" * 200_000, "of a chunk is larger"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 40_000, "of a chunk is larger"),
     ],
 )
 def test_malformed_response_is_refused(data: bytes, problem: str) -> None:
@@ -191,7 +190,7 @@ def test_malformed_response_is_refused(data: bytes, problem: str) -> None:
     [
         b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1001,
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001,
     ],
 )
 def test_body_size_is_bounded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

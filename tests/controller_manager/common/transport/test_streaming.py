@@ -11,7 +11,7 @@ import pytest
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.transport.connection_pool import ConnectionTarget, authority
 from controller_manager.common.transport.streaming import StreamingTransport
-from controller_manager.common.transport.transport import TransportError, known_length, whole_body
+from controller_manager.common.transport.transport import TransportError, close_body, known_length, whole_body
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
@@ -216,4 +216,192 @@ async def test_dialer_failure_raises_transport_error() -> None:
     transport = StreamingTransport(dialer=Fails())
     with pytest.raises(TransportError, match="no way to server:1"):
         await transport.send(ConnectionTarget("server", 1), ASKED)
+    await transport.close()
+
+
+async def test_unread_body_stops_the_sender(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    sent, size = 0, 1 << 20
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (64 * size))
+        for _ in range(64):
+            writer.write(b"x" * size)
+            await writer.drain()
+            sent += size
+        await reader.read()
+
+    transport = StreamingTransport()
+    response = await transport.send(await serve(handle), ASKED)
+    last = -1
+    while last != sent:
+        last = sent
+        await asyncio.sleep(0.2)
+    assert sent < 32 * size
+    assert len(await whole_body(response)) == 64 * size
+    await transport.close()
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "5"}])
+async def test_streamed_request_body_arrives_while_the_answer_is_read(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], headers: dict[str, str]
+) -> None:
+    seen: list[bytes] = []
+    begun = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n")
+        seen.append(await reader.readuntil(b"lo" if headers else b"0\r\n\r\n"))
+        writer.write(b"2\r\ncd\r\n0\r\n\r\n")
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"hel"
+        await begun.wait()
+        yield b"lo"
+
+    transport, origin = StreamingTransport(), await serve(handle)
+    response = await transport.send(origin, Request("POST", "/", (), headers), body())
+    parts = response.body
+    assert not isinstance(parts, bytes)
+    assert await anext(aiter(parts)) == b"ab"
+    begun.set()
+    assert await whole_body(response) == b"cd"
+    assert seen[1] == (b"hello" if headers else b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n")
+    assert (await transport.send(origin, ASKED)).body == b""  # over the same connection
+    assert (b"transfer-encoding: chunked" in seen[0]) is not bool(headers)
+    await transport.close()
+
+
+async def test_early_response_to_request_body_ends_connection(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
+) -> None:
+    ended, connections = asyncio.Event(), 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno")
+        await reader.read()
+        writer.close()
+
+    async def body() -> AsyncIterator[bytes]:
+        try:
+            yield b"x"
+            await asyncio.sleep(3600)
+        finally:
+            ended.set()
+
+    transport, origin = StreamingTransport(), await serve(handle)
+    response = await transport.send(origin, Request("POST", "/"), body())
+    assert (response.status, await whole_body(response)) == (413, b"no")
+    async with asyncio.timeout(30):
+        await ended.wait()
+    await transport.send(origin, ASKED)
+    assert connections == 2
+    await transport.close()
+
+
+async def test_broken_request_body_fails_the_request(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x"
+        raise ValueError("cut off")
+
+    transport = StreamingTransport()
+    with pytest.raises(TransportError, match="cut off"):
+        async with asyncio.timeout(30):
+            await transport.send(await serve(handle), Request("POST", "/"), body())
+    await transport.close()
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_abandoned_body_frees_its_connection(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], closes: bool
+) -> None:
+    gone = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart")
+        await reader.read()
+        gone.set()
+        writer.close()
+
+    transport, origin = StreamingTransport(connections=1, connect=0.2), await serve(handle)
+    response = await transport.send(origin, ASKED)
+    with pytest.raises(TransportError, match="timed out"):
+        await transport.send(origin, ASKED)
+    if closes:
+        await close_body(response)
+    del response
+    async with asyncio.timeout(30):
+        await gone.wait()
+    assert (await transport.send(origin, ASKED)).status == 200
+    await transport.close()
+
+
+async def test_body_that_breaks_names_the_request(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    origin = await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart"))
+    transport = StreamingTransport()
+    response = await transport.send(origin, ASKED)
+    with pytest.raises(TransportError, match=rf"^GET http://{authority(origin)}/a: .*in the middle"):
+        await whole_body(response)
+    await transport.close()
+
+
+async def test_head_request_has_no_body(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    connections = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
+
+    transport, origin = StreamingTransport(), await serve(handle)
+    for _ in range(2):
+        response = await transport.send(origin, Request("HEAD", "/"))
+        assert (known_length(response), await whole_body(response)) == (100, b"")
+    assert connections == 1
+    await transport.close()
+
+
+async def test_closed_idle_connection_is_replaced(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    connections = 0
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    transport, origin = StreamingTransport(), await serve(once)
+    for _ in range(2):
+        assert await whole_body(await transport.send(origin, ASKED)) == b"ok"
+    assert connections == 2
+    await transport.close()
+
+
+async def test_part_of_a_chunk_is_not_the_end(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for piece in (b"4", b"\r\n", b"ab", b"cd\r\n0\r\n\r\n"):
+            writer.write(piece)
+            await asyncio.sleep(0.02)
+
+    transport = StreamingTransport()
+    assert await whole_body(await transport.send(await serve(handle), ASKED)) == b"abcd"
     await transport.close()

@@ -10,8 +10,9 @@ from controller_manager.common.api.wire import DuplexStream, Request, Response, 
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http_server import HTTPServer
 from controller_manager.common.transport import duplex
-from controller_manager.common.transport.config import ClientIdentity
-from controller_manager.framework.client import ClientConfig, HttpTransport, TransportError
+from controller_manager.common.transport.config import ClientConfig, ClientIdentity
+from controller_manager.common.transport.http_transport import HttpTransport
+from controller_manager.framework import TransportError
 from tests.controller_manager.common.transport.upgrade_servers import OFFER, Handler, StreamHandler, echo, serving
 
 pytestmark = pytest.mark.both_loops

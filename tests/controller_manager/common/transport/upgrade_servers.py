@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.common.serving import tls
 from controller_manager.common.serving.http_server import HTTPServer
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.common.transport.config import ClientConfig
+from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.common.transport.transport import Transport
-from controller_manager.framework.client import ClientConfig, HttpTransport, InProcessTransport
 
 OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})
 StreamHandler = Callable[[DuplexStream], Awaitable[None]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller_manager.common.api.core import Pod, PodSpec
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.resource import Key, key_of
-from controller_manager.framework.cache import Indexer
+from controller_manager.framework.cache.indexer import Indexer
 
 
 def pod(namespace: str, name: str, node: str = "", **labels: str) -> Pod:

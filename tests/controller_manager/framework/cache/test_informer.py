@@ -14,8 +14,8 @@ from controller_manager.common.api.core import PODS, SERVICES, Pod
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.cache import Change, Informer, Informers
-from controller_manager.framework.client import WriteResult
+from controller_manager.framework import Change, Informer, Informers
+from controller_manager.framework.client.codec import WriteResult
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual

@@ -10,7 +10,7 @@ from controller_manager.common.api.resource import Resource
 from controller_manager.common.base.deadlines import MovingDeadlines
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.cache import Informers
+from controller_manager.framework import Informers
 from controller_manager.testing.virtual import VirtualLoop
 
 pytestmark = pytest.mark.virtual

@@ -38,7 +38,7 @@ def test_without_streams_reflector_lists() -> None:
 
 def test_streaming_list_continues_as_watch() -> None:
     found = watching("7")
-    found.heard("9")
+    found.note_revision("9")
     found.ended(400.0)
     assert found.step(400.0) == WatchFrom("9", 600.0)
 
@@ -67,7 +67,7 @@ def test_failed_streaming_list_falls_back_to_one_list() -> None:
     assert found.step(1.0) == List(PAGE)
     found.listed("7")
     assert found.step(1.0) == WatchFrom("7", 600.0)
-    found.heard("8")
+    found.note_revision("8")
     found.refused(errors.Expired("old"))
     assert isinstance(found.step(9.0), StreamingList), "the next state is asked for as a stream again"
 
@@ -124,7 +124,7 @@ def test_repeated_expiry_without_progress_backs_off() -> None:
             found.listed("8")
     found.step(1.0)
     found.listed("9")
-    found.heard("10")
+    found.note_revision("10")
     found.refused(errors.Expired("old"))
     assert isinstance(found.step(2.0), StreamingList)
 
@@ -139,7 +139,7 @@ def test_backoff_doubles_to_bound_and_resets_on_progress() -> None:
         pauses.append(step.seconds)
         assert found.step(0.0) == WatchFrom("7", 600.0)
     assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, LONGEST_PAUSE, LONGEST_PAUSE])
-    found.heard("8")
+    found.note_revision("8")
     found.disconnected("refused")
     assert found.step(0.0) == Pause(0.8, 1)
 
@@ -212,7 +212,7 @@ def test_reflector_is_late_until_a_watch_lasts() -> None:
     assert found.late(31.0) == 1.0
 
 
-@pytest.mark.parametrize("how", ["heard", "listed", "ended"])
+@pytest.mark.parametrize("how", ["note_revision", "listed", "ended"])
 def test_progress_ends_lateness(how: str) -> None:
     found = watching()
     found.disconnected("gone")

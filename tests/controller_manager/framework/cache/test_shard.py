@@ -12,8 +12,7 @@ from controller_manager.common.api.batch import CRON_JOBS, JOBS
 from controller_manager.common.api.core import NAMESPACES, PODS
 from controller_manager.common.api.model import Object, ObjectMeta, OwnerReference, PartialObject
 from controller_manager.common.api.resource import Key, Resource
-from controller_manager.framework.cache import Shard
-from controller_manager.framework.cache.shard import root_of
+from controller_manager.framework.cache.shard import Shard, root_of
 from controller_manager.framework.leader.assignment import assign
 
 KEYED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, CRON_JOBS)

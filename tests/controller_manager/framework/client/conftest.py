@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controller_manager.framework.client import ClientConfig
+from controller_manager.common.transport.config import ClientConfig
 
 START = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 END = datetime.datetime(2120, 1, 1, tzinfo=datetime.UTC)

@@ -8,7 +8,8 @@ import msgspec
 
 from controller_manager.common.api import errors
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.client import Client, InProcessTransport
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -10,9 +10,10 @@ from controller_manager.common.api.core import NAMESPACES
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base import clock
-from controller_manager.framework.client import Client, InProcessTransport, Throttle
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
 from controller_manager.framework.client.adaptive_rate import FLOOR, STEP, AdaptiveRate
-from controller_manager.framework.client.requests import AdaptiveThrottle
+from controller_manager.framework.client.requests import AdaptiveThrottle, Throttle
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,11 @@ from controller_manager.common.api.model import BareObject, Object, ObjectMeta, 
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.clock import monotonic
-from controller_manager.framework.client import (
-    Client,
-    ClientMetrics,
-    InProcessTransport,
-    Throttle,
-    TransportError,
-    WriteResult,
-)
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
 from controller_manager.framework.client.client import JSON_PATCH
+from controller_manager.framework.client.codec import WriteResult
+from controller_manager.framework.client.requests import ClientMetrics, Throttle
 from tests.controller_manager.framework.client.scripted_server import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual

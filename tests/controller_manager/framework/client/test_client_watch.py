@@ -11,7 +11,7 @@ import pytest
 from controller_manager.common.api import errors
 from controller_manager.common.api.core import PODS
 from controller_manager.common.api.wire import Response, Sink
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from tests.controller_manager.framework.client.scripted_server import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual

@@ -9,7 +9,8 @@ from controller_manager.common.api.errors import NotAcceptable, ServiceUnavailab
 from controller_manager.common.api.model import PartialObject
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
 from controller_manager.framework.client.discovery import Discovery, DiscoveryClient, resources
 
 pytestmark = pytest.mark.virtual

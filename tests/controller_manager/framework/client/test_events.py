@@ -15,7 +15,8 @@ from controller_manager.common.api.core import Namespace, ObjectReference, Pod
 from controller_manager.common.api.errors import ApiError, Forbidden, not_found
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
 from controller_manager.framework.client.events import Correlator, EventWriter, Occurrence, Recorder
 
 POD = Pod(api_version="v1", kind="Pod", metadata=ObjectMeta(name="a", namespace="ns", uid="u", resource_version="3"))

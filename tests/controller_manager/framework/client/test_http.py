@@ -13,15 +13,11 @@ from controller_manager.common.api.core import PODS
 from controller_manager.common.api.errors import InternalError
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request
-from controller_manager.common.transport import http, response_parser
-from controller_manager.common.transport.config import ClientIdentity
-from controller_manager.framework.client import (
-    Client,
-    ClientConfig,
-    ConfigError,
-    HttpTransport,
-    TransportError,
-)
+from controller_manager.common.transport import response_parser
+from controller_manager.common.transport import transport as transports
+from controller_manager.common.transport.config import ClientConfig, ClientIdentity
+from controller_manager.common.transport.http_transport import HttpTransport
+from controller_manager.framework import Client, ConfigError, TransportError
 from tests.controller_manager.framework.client.transports import GET, transport
 
 KEY = Key("default", "a")
@@ -213,7 +209,7 @@ async def test_truncated_body_raises_transport_error(backend: Any, config: Clien
 async def test_oversized_body_raises_transport_error(
     backend: Any, config: ClientConfig, monkeypatch: pytest.MonkeyPatch, status: int, query: Any
 ) -> None:
-    for module in (http, response_parser):
+    for module in (transports, response_parser):
         monkeypatch.setattr(module, "LARGEST_BODY", 1_000_000)
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
@@ -250,3 +246,19 @@ async def test_header_with_newline_is_not_sent(config: ClientConfig) -> None:
 
 def replace_headers(headers: dict[str, str]) -> Request:
     return Request(GET.method, GET.path, headers=headers)
+
+
+async def test_refused_watch_that_breaks_names_its_request_once(backend: Any, config: ClientConfig) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(status=500, headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"{")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    backend.handler = handler
+    async with transport(config) as sender:
+        with pytest.raises(TransportError, match="in the middle") as caught:
+            await sender.send(Request("GET", GET.path, (("watch", "1"),)))
+    assert str(caught.value).count("GET ") == 1

@@ -12,14 +12,11 @@ import pytest
 from aiohttp import web
 
 from controller_manager.common.api.wire import Request
-from controller_manager.common.transport.config import ClientIdentity, ExecPlugin, Impersonation
+from controller_manager.common.transport.config import ClientConfig, ClientIdentity, ExecPlugin, Impersonation
+from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.common.transport.kubeconfig import in_cluster
 from controller_manager.common.transport.transport import Credential
-from controller_manager.framework.client import (
-    ClientConfig,
-    HttpTransport,
-    TransportError,
-)
+from controller_manager.framework import TransportError
 from tests.controller_manager.framework.client.conftest import Authority
 from tests.controller_manager.framework.client.transports import GET, transport
 

@@ -8,7 +8,8 @@ import pytest
 from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.log import Levels, Streams, configure
-from controller_manager.framework.client import Client, InProcessTransport, TransportError
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
 from controller_manager.framework.client.rest_client import Call
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("own_logs")]

@@ -19,13 +19,15 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.clock import utc_now
 from controller_manager.common.base.registry import Registry
+from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.common.transport.config import ClientConfig, ClientIdentity, ExecPlugin
 from controller_manager.common.transport.connections import Connections
 from controller_manager.common.transport.credentials import from_plugin
 from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.common.transport.metrics import TransportMetrics
 from controller_manager.common.transport.transport import ConfigError, Credential
-from controller_manager.framework.client import Client, ClientMetrics, InProcessTransport
+from controller_manager.framework import Client
+from controller_manager.framework.client.requests import ClientMetrics
 
 POD = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}'
 READ = {"verb": "GET", "host": "in-process"}

@@ -19,7 +19,9 @@ from controller_manager.common.api.core import ENDPOINTS, PODS, Endpoints, Endpo
 from controller_manager.common.api.model import Object, ObjectMeta
 from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client
+from controller_manager.framework.client.requests import JSON, PROTOBUF, RequestEncoder
 from controller_manager.testing import Cluster
 
 pytestmark = pytest.mark.virtual

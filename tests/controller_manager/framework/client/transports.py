@@ -5,10 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from controller_manager.common.api.wire import Request
-from controller_manager.framework.client import (
-    ClientConfig,
-    HttpTransport,
-)
+from controller_manager.common.transport.config import ClientConfig
+from controller_manager.common.transport.http_transport import HttpTransport
 
 GET = Request("GET", "/api/v1/pods")
 

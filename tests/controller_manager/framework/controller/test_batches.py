@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.common.api.errors import AlreadyExists, ApiError, Forbidden
-from controller_manager.framework.client import TransportError
-from controller_manager.framework.controller import slow_start
+from controller_manager.framework import TransportError, slow_start
 from controller_manager.framework.controller.writes import batch_sizes
 from controller_manager.testing.virtual import run
 

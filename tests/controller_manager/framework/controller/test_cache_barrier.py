@@ -13,9 +13,10 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks, all_of
-from controller_manager.common.options import Options
-from controller_manager.framework.cache import Change, Informers
-from controller_manager.framework.client import Client, InProcessTransport, WriteResult
+from controller_manager.common.options.flag import Options
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Change, Client, Informers
+from controller_manager.framework.client.codec import WriteResult
 from controller_manager.framework.controller.cache_barrier import CacheBarrier
 from controller_manager.framework.controller.spec import For, Mapped
 from controller_manager.framework.controller.watches import EventHandler

@@ -15,9 +15,8 @@ from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.common.options import Options
-from controller_manager.framework.client.events import EventWriter
-from controller_manager.framework.controller import (
+from controller_manager.common.options.flag import Options
+from controller_manager.framework import (
     Change,
     Context,
     ControllerSpec,
@@ -29,8 +28,9 @@ from controller_manager.framework.controller import (
     Requeue,
     Watch,
 )
+from controller_manager.framework.client.events import EventWriter
 from controller_manager.framework.controller.runner import Controller, Phase
-from controller_manager.framework.work import WorkMetrics
+from controller_manager.framework.work.metrics import WorkMetrics
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual

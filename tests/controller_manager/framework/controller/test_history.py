@@ -16,7 +16,7 @@ from controller_manager.common.api.core import CONFIG_MAPS, ConfigMap, PodTempla
 from controller_manager.common.api.model import ObjectMeta
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.random import random_source
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     CONTROLLER_REVISIONS,
     NAMESPACES,
     Client,

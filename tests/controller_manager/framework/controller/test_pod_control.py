@@ -14,10 +14,10 @@ from controller_manager.common.api.errors import AlreadyExists, BadRequest, Conf
 from controller_manager.common.api.model import Model, Object, ObjectMeta
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client, InProcessTransport
-from controller_manager.framework.client.events import EventWriter
-from controller_manager.framework.controller import (
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import (
     NAMESPACES,
+    Client,
     Key,
     PodControl,
     PodTemplateSpec,
@@ -27,6 +27,7 @@ from controller_manager.framework.controller import (
     key_of,
     pod_from_template,
 )
+from controller_manager.framework.client.events import EventWriter
 from controller_manager.testing import Cluster, builders
 
 # Fields that no model of ours has, of every depth, and some that nobody has.

@@ -16,7 +16,7 @@ from controller_manager.common.api import errors
 from controller_manager.common.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
 from controller_manager.common.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.framework.controller import (
+from controller_manager.framework import (
     Client,
     ControllerRefManager,
     Key,

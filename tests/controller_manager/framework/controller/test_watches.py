@@ -9,7 +9,7 @@ from controller_manager.common.api.core import ENDPOINTS, NAMESPACES, PODS, SERV
 from controller_manager.common.api.model import ObjectMeta, OwnerReference
 from controller_manager.common.api.resource import Key
 from controller_manager.common.base.runtime import Runtime
-from controller_manager.framework.controller import Change, For, Informers, Mapped, Owned
+from controller_manager.framework import Change, For, Informers, Mapped, Owned
 from controller_manager.framework.controller.watches import cause_of, keys_of
 
 

@@ -7,7 +7,7 @@ from controller_manager.common.api import errors
 from controller_manager.common.api.core import CONFIG_MAPS, NAMESPACES, PODS, ConfigMap
 from controller_manager.common.api.errors import ApiError, Cause, Details
 from controller_manager.common.api.model import ObjectMeta
-from controller_manager.framework.controller import Key, try_write, update_status
+from controller_manager.framework import Key, try_write, update_status
 from controller_manager.framework.controller.writes import Refusal, refusal_of
 from controller_manager.testing import Cluster, builders
 

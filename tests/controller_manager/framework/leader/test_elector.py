@@ -19,15 +19,16 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client, InProcessTransport, TransportError
-from controller_manager.framework.leader import (
+from controller_manager.common.transport.authenticated import InProcessTransport
+from controller_manager.framework import Client, TransportError
+from controller_manager.framework.leader.elector import (
     Elector,
     FencedTransport,
     LeaderMetrics,
     LeadershipLost,
-    LeaseTimings,
     identity,
 )
+from controller_manager.framework.leader.lease import LeaseTimings
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual

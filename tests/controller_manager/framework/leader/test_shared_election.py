@@ -24,16 +24,13 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.client import Client, Transport, TransportError
-from controller_manager.framework.leader import (
-    Elector,
-    LeaderMetrics,
-    LeadershipLost,
-    LeaseTimings,
-    Membership,
-    SharedElection,
-    SharedLocks,
-)
+from controller_manager.common.transport.transport import Transport
+from controller_manager.framework import Client, TransportError
+from controller_manager.framework.leader.elector import Elector, LeaderMetrics, LeadershipLost
+from controller_manager.framework.leader.lease import LeaseTimings
+from controller_manager.framework.leader.membership import Membership
+from controller_manager.framework.leader.shared_election import SharedElection
+from controller_manager.framework.leader.shared_leases import SharedLocks
 from controller_manager.testing import Cluster
 from controller_manager.testing.virtual import VirtualLoop
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller_manager.common.api import errors
-from controller_manager.framework.client import TransportError
+from controller_manager.framework import TransportError
 from controller_manager.framework.work.failures import Failures, is_defect
 
 

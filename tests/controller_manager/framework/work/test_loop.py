@@ -11,7 +11,10 @@ from prometheus_client import CollectorRegistry
 from controller_manager.common.api import errors
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.work import ControlLoop, Priority, Requeue, Spinning, TerminalError, WorkMetrics
+from controller_manager.framework import Priority, Requeue, TerminalError
+from controller_manager.framework.work.loop import ControlLoop
+from controller_manager.framework.work.metrics import WorkMetrics
+from controller_manager.framework.work.spinning import Spinning
 
 pytestmark = pytest.mark.virtual
 

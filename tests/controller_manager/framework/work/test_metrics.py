@@ -9,7 +9,9 @@ from controller_manager.common.base.log import get_logger
 from controller_manager.common.base.metric_rules import MetricRules
 from controller_manager.common.base.registry import Registry
 from controller_manager.common.base.tasks import Tasks
-from controller_manager.framework.work import ControlLoop, Requeue, TerminalError, WorkMetrics
+from controller_manager.framework import Requeue, TerminalError
+from controller_manager.framework.work.loop import ControlLoop
+from controller_manager.framework.work.metrics import WorkMetrics
 
 pytestmark = pytest.mark.virtual
 

@@ -4,11 +4,15 @@ import asyncio
 import re
 import socket
 import ssl
+from base64 import b64encode
+from collections.abc import Callable
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from apiserver_stub.webhooks.egress.sockets import CarriedSockets, carry
+from controller_manager.common.base.log import get_logger
 from controller_manager.common.transport.duplex import SocketStream, StreamOpener
+from controller_manager.common.transport.sockets import CarriedSockets, carry
 from controller_manager.common.transport.transport import TransportError
 
 _LONGEST_HEAD = 64 * 1024
@@ -19,13 +23,16 @@ _SHOWN = 100  # bytes of an invalid response shown in errors
 
 
 class ProxyAddress(msgspec.Struct, frozen=True):
-    """The address of a proxy: a Unix socket, or host and port, with TLS if `tls` is set."""
+    """The address of a proxy: a Unix socket, or host and port, with TLS if `tls` is set. `authorization` is the value
+    of the Proxy-Authorization header, if any.
+    """
 
     uds_name: str = ""
     host: str = ""
     port: int = 0
     tls: ssl.SSLContext | None = None
     server_name: str = ""
+    authorization: str = ""
 
     def __str__(self) -> str:
         return self.uds_name or f"{self.host}:{self.port}"
@@ -63,7 +70,9 @@ class HTTPConnectProxy:
         OSError.
         """
         try:
-            await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
+            login = self._address.authorization
+            shown = f"Proxy-Authorization: {login}\r\n" if login else ""
+            await connection.write(f"CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n{shown}\r\n".encode())
             early = await self._accepted(connection, address)
             return await self._sockets.open(lambda stream: carry(stream, connection, early))
         except BaseException:
@@ -87,3 +96,38 @@ class HTTPConnectProxy:
             status = f"{answer[1].decode()} {(answer[2] or b'')[:_SHOWN].decode('latin-1')}".strip()
             raise TransportError(f"the proxy {self._address} responded {status} to a CONNECT to {address}")
         return bytes(head[head.index(_END) + len(_END) :])
+
+
+class EndpointProxy:
+    """A `Dialer` through the proxy of an endpoint, a URL. `context` returns the TLS context for an https proxy."""
+
+    def __init__(self, url: str, context: Callable[[], ssl.SSLContext]) -> None:
+        self._url = urlsplit(url)
+        self._context = context
+        self._sockets = CarriedSockets(get_logger("proxy"))
+        self.authorization = _login(self._url)
+
+    async def dial(self, host: str, port: int) -> socket.socket:
+        """See `Dialer`."""
+        url, is_secure = self._url, self._url.scheme == "https"
+        address = ProxyAddress(
+            host=url.hostname or "",
+            port=url.port or (443 if is_secure else 80),
+            tls=self._context() if is_secure else None,
+            authorization=self.authorization,
+        )
+        proxy = HTTPConnectProxy(address, self._sockets)
+        return await proxy.tunnel(await proxy.connect(), f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+    async def close(self) -> None:
+        """Close all tunnels; later ones work again."""
+        sockets, self._sockets = self._sockets, CarriedSockets(get_logger("proxy"))
+        await sockets.close()
+
+
+def _login(url: SplitResult) -> str:
+    """Return the credentials of a URL as a header value (RFC 7617); empty without any."""
+    if url.username is None:
+        return ""
+    pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return f"Basic {b64encode(pair.encode()).decode()}"

@@ -1,0 +1,55 @@
+"""The table of the files that a PATCH of a Deployment passes (docs/architecture.md) matches a traced request."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+
+from controller_manager.common.api.wire import Request
+from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.several import server_on
+from tests.apiserver_stub.whole_server.conftest import ADMIN, Api
+
+ROOT = Path(__file__).parents[3]
+ROW = re.compile(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \| .+ \|$", re.MULTILINE)
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+LABELS = {"app": "web"}
+SPEC = {
+    "selector": {"matchLabels": LABELS},
+    "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "a", "image": "b"}]}},
+}
+
+
+def documented() -> list[tuple[str, str]]:
+    rows = ROW.findall((ROOT / "docs/architecture.md").read_text())
+    assert [int(number) for number, *_ in rows] == list(range(1, len(rows) + 1))
+    return [(file, function) for _, file, function in rows]
+
+
+async def test_patch_of_a_deployment_passes_the_documented_functions_in_order() -> None:
+    rows = documented()
+    assert len(rows) <= 25
+    assert rows.pop(0)[0] == "controller_manager/common/serving/connection.py"  # this server has no connections
+    passed: dict[tuple[str, str], None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(ROOT)):
+            passed.setdefault((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname))
+
+    server = server_on(MemoryBackend(), ("--storage-backend=memory", "--advertise-address=192.0.2.1"), "")
+    await server.start()
+    await Api(server)("POST", DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": SPEC})
+    headers = {"content-type": "application/strategic-merge-patch+json"}
+    body = json.dumps({"spec": {"replicas": 2}}).encode()
+    request = Request("PATCH", f"{DEPLOYMENTS}/web", (), headers, body, ADMIN)
+    sys.setprofile(note)
+    try:
+        response = await server.handle(request)
+    finally:
+        sys.setprofile(None)
+    server.end_streams()
+    await server.stop()
+    assert response.status == 200
+    assert [row for row in passed if row in rows] == rows
