@@ -19,13 +19,13 @@ from controller_manager._moved_modules import _MOVED, new_name
         ("controller_manager.cloud_provider", "controller_manager.framework.cloud_provider"),
     ],
 )
-def test_old_module_name_imports_the_same_module_with_a_warning(old: str, new: str) -> None:
+def test_old_module_name_imports_same_module_with_warning(old: str, new: str) -> None:
     script = f"import {old}, {new}, sys; assert sys.modules['{old}'] is sys.modules['{new}']"
     done = subprocess.run([sys.executable, "-W", "default", "-c", script], capture_output=True, text=True, check=True)
     assert f"DeprecationWarning: {old} is now {new}" in done.stderr
 
 
-def test_names_of_a_module_by_its_old_name_work() -> None:
+def test_names_of_moved_modules_are_importable() -> None:
     script = (
         "from controller_manager.controller import ControllerSpec, PODS; from controller_manager.client import Client; "
         "from controller_manager.options import Options, flag; import controller_manager.framework as new; "
@@ -34,7 +34,7 @@ def test_names_of_a_module_by_its_old_name_work() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
 
 
-def test_new_names_and_names_of_others_are_left_alone() -> None:
+def test_new_and_foreign_module_names_are_unchanged() -> None:
     names = ("controller_manager", "controller_manager.app", "controller_manager.common.api", "other.api")
     assert [new_name(name) for name in names] == [""] * 4
     with pytest.raises(ModuleNotFoundError), pytest.warns(DeprecationWarning, match="is now"):
@@ -58,7 +58,7 @@ def test_former_name_of_a_package_works_with_a_warning(package: str, name: str) 
     assert found is not None
 
 
-def test_every_public_name_works_in_framework_controller_with_a_warning() -> None:
+def test_public_names_work_in_old_package_with_warning() -> None:
     controller: Any = importlib.import_module("controller_manager.framework.controller")
     for name in set(framework.__all__) - {"main"}:
         with pytest.warns(DeprecationWarning, match=f"is now controller_manager.framework.{name}"):

@@ -46,7 +46,7 @@ NOW = 1000.0
 QUIET, SILENT = NodeFacts(), NodeFacts(uses=True, ready=False)
 
 
-def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
+def volume_at(spec: VolumeSpec, **places: str) -> AttachableVolume:
     """A volume at nodes: `on`, `maybe`, `attaching` or `detaching`; unwanted for so many seconds as a number says."""
     volume = AttachableVolume(spec)
     for node, text in places.items():
@@ -64,31 +64,37 @@ def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
 @pytest.mark.parametrize(
     ("volume", "wanted", "facts", "steps"),
     [
-        pytest.param(at(ONE), ["a"], {}, [Attach("a")], id="wanted"),
-        pytest.param(at(ONE), [], {}, [], id="nobody"),
-        pytest.param(at(ONE, a="on"), ["a"], {}, [], id="there"),
-        pytest.param(at(ONE, a="attaching"), ["a"], {}, [], id="under way"),
-        pytest.param(at(ONE, a="maybe"), ["a"], {}, [Attach("a")], id="maybe there"),
-        pytest.param(at(ONE), ["a", "b"], {}, [Attach("a")], id="one at a time"),
-        pytest.param(at(MANY), ["a", "b"], {}, [Attach("a"), Attach("b")], id="all at once"),
-        pytest.param(at(ONE, a="on"), ["a", "b"], {}, [Refuse("b", ("a",))], id="elsewhere"),
-        pytest.param(at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="maybe elsewhere, and wanted there"),
-        pytest.param(at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="first it is taken away"),
-        pytest.param(at(ONE, a="detaching"), ["b"], {}, [], id="it is being taken away"),
-        pytest.param(at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="it cannot be taken away"),
-        pytest.param(at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="shared moves"),
-        pytest.param(at(ONE, a="on 0"), [], {}, [Detach("a")], id="unwanted"),
-        pytest.param(at(ONE, a="maybe 0"), [], {}, [Detach("a")], id="unwanted, maybe there"),
-        pytest.param(at(ONE, a="attaching 0"), [], {}, [], id="unwanted before it is there"),
-        pytest.param(at(ONE, a="on 0"), [], {"a": NodeFacts(uses=True)}, [], id="used"),
-        pytest.param(at(ONE, a="on 9999"), [], {"a": NodeFacts(uses=True)}, [], id="used for long by a ready node"),
-        pytest.param(at(ONE, a="on 359"), [], {"a": SILENT}, [], id="used by a silent node"),
+        pytest.param(volume_at(ONE), ["a"], {}, [Attach("a")], id="wanted"),
+        pytest.param(volume_at(ONE), [], {}, [], id="nobody"),
+        pytest.param(volume_at(ONE, a="on"), ["a"], {}, [], id="there"),
+        pytest.param(volume_at(ONE, a="attaching"), ["a"], {}, [], id="under way"),
+        pytest.param(volume_at(ONE, a="maybe"), ["a"], {}, [Attach("a")], id="maybe there"),
+        pytest.param(volume_at(ONE), ["a", "b"], {}, [Attach("a")], id="one at a time"),
+        pytest.param(volume_at(MANY), ["a", "b"], {}, [Attach("a"), Attach("b")], id="all at once"),
+        pytest.param(volume_at(ONE, a="on"), ["a", "b"], {}, [Refuse("b", ("a",))], id="elsewhere"),
+        pytest.param(volume_at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="maybe elsewhere, and wanted there"),
+        pytest.param(volume_at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="first it is taken away"),
+        pytest.param(volume_at(ONE, a="detaching"), ["b"], {}, [], id="it is being taken away"),
         pytest.param(
-            at(ONE, a="on 360"), [], {"a": SILENT}, [Detach("a", "timeout")], id="used by one silent for long"
+            volume_at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="it cannot be taken away"
         ),
-        pytest.param(at(ONE, a="on 360"), [], {"a": QUIET}, [Detach("a", "timeout")], id="long unwanted, not used"),
+        pytest.param(volume_at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="shared moves"),
+        pytest.param(volume_at(ONE, a="on 0"), [], {}, [Detach("a")], id="unwanted"),
+        pytest.param(volume_at(ONE, a="maybe 0"), [], {}, [Detach("a")], id="unwanted, maybe there"),
+        pytest.param(volume_at(ONE, a="attaching 0"), [], {}, [], id="unwanted before it is there"),
+        pytest.param(volume_at(ONE, a="on 0"), [], {"a": NodeFacts(uses=True)}, [], id="used"),
         pytest.param(
-            at(ONE, a="on 1"),
+            volume_at(ONE, a="on 9999"), [], {"a": NodeFacts(uses=True)}, [], id="used for long by a ready node"
+        ),
+        pytest.param(volume_at(ONE, a="on 359"), [], {"a": SILENT}, [], id="used by a silent node"),
+        pytest.param(
+            volume_at(ONE, a="on 360"), [], {"a": SILENT}, [Detach("a", "timeout")], id="used by one silent for long"
+        ),
+        pytest.param(
+            volume_at(ONE, a="on 360"), [], {"a": QUIET}, [Detach("a", "timeout")], id="long unwanted, not used"
+        ),
+        pytest.param(
+            volume_at(ONE, a="on 1"),
             [],
             {"a": NodeFacts(uses=True, out_of_service=True)},
             [Detach("a", "out-of-service")],
@@ -96,29 +102,29 @@ def at(spec: VolumeSpec, **places: str) -> AttachableVolume:
         ),
     ],
 )
-def test_what_is_next(
+def test_decide_for_each_volume_state_returns_steps(
     volume: AttachableVolume, wanted: list[str], facts: dict[str, NodeFacts], steps: list[Step]
 ) -> None:
     plan = decide(volume, wanted, lambda node: facts.get(node, QUIET), NOW)
     assert list(plan.steps) == steps
 
 
-def test_silence_may_be_no_reason() -> None:
-    assert decide(at(ONE, a="on 9999"), [], lambda _: SILENT, NOW, force=False) == ((), math.inf)
-    steps = decide(at(ONE, a="on 9999"), [], lambda _: QUIET, NOW, force=False).steps
+def test_decide_without_force_never_detaches_from_silent_nodes() -> None:
+    assert decide(volume_at(ONE, a="on 9999"), [], lambda _: SILENT, NOW, force=False) == ((), math.inf)
+    steps = decide(volume_at(ONE, a="on 9999"), [], lambda _: QUIET, NOW, force=False).steps
     assert steps == (Detach("a"),)
 
 
-def test_when_to_look_again() -> None:
-    assert decide(at(ONE, a="on 60"), [], lambda _: SILENT, NOW).again == NOW + FORCE_AFTER - 60
-    volume = at(ONE, a="attaching")
+def test_decide_returns_the_time_of_the_next_check() -> None:
+    assert decide(volume_at(ONE, a="on 60"), [], lambda _: SILENT, NOW).again == NOW + FORCE_AFTER - 60
+    volume = volume_at(ONE, a="attaching")
     volume.fail("a", NOW)
     assert decide(volume, ["a"], lambda _: QUIET, NOW) == ((), NOW + 0.5)
     assert decide(volume, [], lambda _: QUIET, NOW).steps == (Detach("a"),)
     assert decide(volume, ["a"], lambda _: QUIET, NOW + 0.5).steps == (Attach("a"),)
 
 
-def test_pauses_grow_up_to_a_bound_and_end_with_success_or_another_verb() -> None:
+def test_retry_delay_doubles_to_maximum_and_resets_on_success() -> None:
     volume, pauses = AttachableVolume(MANY), []
     for _ in range(11):
         volume.begin("a", Verb.ATTACH, NOW)
@@ -134,8 +140,8 @@ def test_pauses_grow_up_to_a_bound_and_end_with_success_or_another_verb() -> Non
     assert volume.paused("a", Verb.DETACH, NOW) == 0
 
 
-def test_since_when_a_volume_is_unwanted() -> None:
-    volume = at(ONE, a="on", b="maybe 5")
+def test_unwanted_since_is_set_when_last_pod_leaves() -> None:
+    volume = volume_at(ONE, a="on", b="maybe 5")
     volume.refused.update(("b", "c"))
     note_wishes(volume, ["b"], NOW)
     assert {node: one.unwanted for node, one in volume.attachments.items()} == {"a": NOW, "b": None}
@@ -146,8 +152,10 @@ def test_since_when_a_volume_is_unwanted() -> None:
 
 def pod(phase: str = "Running", *, deleted: bool = False, node: str = "a", **statuses: list[dict[str, Any]]) -> Pod:
     meta = {"name": "p", "namespace": "default", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
-    found = {kind: [{"name": str(n), "state": state} for n, state in enumerate(of)] for kind, of in statuses.items()}
-    tree = {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase, **found}}
+    attachment = {
+        kind: [{"name": str(n), "state": state} for n, state in enumerate(of)] for kind, of in statuses.items()
+    }
+    tree = {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase, **attachment}}
     return Pod.decode(json.dumps(tree).encode())
 
 
@@ -166,11 +174,11 @@ def pod(phase: str = "Running", *, deleted: bool = False, node: str = "a", **sta
         (pod(deleted=True, ephemeralContainerStatuses=[{"running": {}}]), True),
     ],
 )
-def test_whether_a_pod_needs_its_volumes(one: Pod, expected: bool) -> None:
+def test_needs_volumes_by_phase_and_container_states(one: Pod, expected: bool) -> None:
     assert needs_volumes(one) is expected
 
 
-def test_what_of_a_node_matters() -> None:
+def test_node_facts_from_readiness_taint_and_usage() -> None:
     def node(ready: str, *taints: str) -> Node:
         spec = {"taints": [{"key": key, "effect": "NoExecute"} for key in taints]}
         status = {"conditions": [{"type": "Ready", "status": ready}]}
@@ -183,20 +191,20 @@ def test_what_of_a_node_matters() -> None:
     assert node_facts(node("False", taint), uses=False) == NodeFacts(False, ready=False, out_of_service=True)
 
 
-def test_what_pods_are_told_of_others_that_have_their_volume() -> None:
+def test_multi_attach_errors_name_pods_of_same_namespace_only() -> None:
     def named(name: str, namespace: str = "default") -> Pod:
         meta = {"name": name, "namespace": namespace}
         return Pod.decode(json.dumps({"metadata": meta}).encode())
 
     me, near, far = named("me"), named("near"), named("far", "elsewhere")
     prefix = 'Multi-Attach error for volume "v" '
-    told = [refusal("v", me, others) for others in ([], [near], [near, far], [far])]
-    assert all(text.startswith(prefix) for text in told)
-    assert ["near" in text for text in told] == [False, True, True, False]
-    assert not any("far" in text or "elsewhere" in text for text in told)
+    messages = [refusal("v", me, others) for others in ([], [near], [near, far], [far])]
+    assert all(text.startswith(prefix) for text in messages)
+    assert ["near" in text for text in messages] == [False, True, True, False]
+    assert not any("far" in text or "elsewhere" in text for text in messages)
 
 
-def found(uid: str = "1", *, deleted: bool = False, **status: Any) -> VolumeAttachment:
+def attachment(uid: str = "1", *, deleted: bool = False, **status: Any) -> VolumeAttachment:
     meta = {"name": "x", "uid": uid, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     return VolumeAttachment.decode(json.dumps({"metadata": meta, "status": status}).encode())
 
@@ -209,38 +217,40 @@ PENDING, DONE = OperationResult(), OperationResult(done=True)
     [
         (None, False, False, PENDING),
         (None, True, False, OperationResult(problem="the VolumeAttachment was deleted")),
-        (found(), False, False, PENDING),
-        (found(attached=True), False, False, DONE),
-        (found(attached=True), False, True, DONE),
-        (found("of old", attached=True), False, False, PENDING),
-        (found("of old", attached=True), True, False, OperationResult(problem="the VolumeAttachment was deleted")),
+        (attachment(), False, False, PENDING),
+        (attachment(attached=True), False, False, DONE),
+        (attachment(attached=True), False, True, DONE),
+        (attachment("of old", attached=True), False, False, PENDING),
+        (attachment("of old", attached=True), True, False, OperationResult(problem="the VolumeAttachment was deleted")),
         (
-            found(attached=True, deleted=True),
+            attachment(attached=True, deleted=True),
             False,
             False,
             OperationResult(problem="the VolumeAttachment is being deleted"),
         ),
-        (found(attached=False, attachError={"message": "no"}), False, False, OperationResult(problem="no")),
-        (found(attached=True, attachError={"message": "no"}), False, False, DONE),
+        (attachment(attached=False, attachError={"message": "no"}), False, False, OperationResult(problem="no")),
+        (attachment(attached=True, attachError={"message": "no"}), False, False, DONE),
     ],
 )
-def test_what_became_of_an_attachment(
+def test_attachment_result_from_volume_attachment_status(
     shown: VolumeAttachment | None, seen: bool, late: bool, expected: OperationResult
 ) -> None:
     operation = VolumeOperation(Verb.ATTACH, NOW, uid="1", seen=seen)
     assert judge_attachment(shown, operation, NOW + (TIMEOUT if late else 1)) == expected
 
 
-def test_what_became_of_a_detachment() -> None:
+def test_detachment_result_from_volume_attachment_status() -> None:
     operation = VolumeOperation(Verb.DETACH, NOW)
     assert judge_detachment(None, operation, NOW) == DONE
-    assert judge_detachment(found(attached=True), operation, NOW) == PENDING
-    assert judge_detachment(found(detachError={"message": "busy"}), operation, NOW) == OperationResult(problem="busy")
-    late = judge_detachment(found(), operation, NOW + TIMEOUT)
+    assert judge_detachment(attachment(attached=True), operation, NOW) == PENDING
+    assert judge_detachment(attachment(detachError={"message": "busy"}), operation, NOW) == OperationResult(
+        problem="busy"
+    )
+    late = judge_detachment(attachment(), operation, NOW + TIMEOUT)
     assert "timed out" in late.problem
 
 
-def test_names_of_attachments_are_those_that_others_look_for() -> None:
+def test_attachment_name_equals_the_upstream_hash() -> None:
     expected = "csi-340f466bc44236f151cf9ec99a074304032f747e4fb807897b4f4eee3caf9edf"
     assert attachment_name(ONE, "node-1") == expected
     made = new_attachment(ONE, "a")
@@ -249,7 +259,7 @@ def test_names_of_attachments_are_those_that_others_look_for() -> None:
     assert len(made.spec.source.inline_volume_spec) == 0
 
 
-def test_pods_that_want_volumes() -> None:
+def test_desired_state_tracks_volumes_by_node() -> None:
     desired, one, other = DesiredState(), Key("default", "p"), Key("default", "q")
     assert desired.want(one, "1", "a", {ONE.name: ONE}) == {ONE.name}
     assert desired.want(one, "1", "a", {ONE.name: ONE}) == set()
@@ -267,7 +277,7 @@ def test_pods_that_want_volumes() -> None:
     assert (desired.nodes_for(ONE.name), desired.spec_of(ONE.name), desired.is_empty("b")) == ({}, None, True)
 
 
-def test_pods_of_nodes_that_are_not_our_matter_are_only_counted() -> None:
+def test_volumes_of_unmanaged_nodes_are_only_counted() -> None:
     desired, one = DesiredState(), Key("default", "p")
     assert desired.want(one, "1", "a", {ONE.name: ONE}, managed=False) == set()
     assert (desired.nodes_for(ONE.name), list(desired.uses()), list(desired.volumes())) == ({}, [("a", ONE)], [])
@@ -278,7 +288,7 @@ def test_pods_of_nodes_that_are_not_our_matter_are_only_counted() -> None:
     assert desired.release(one) == set()
 
 
-def test_what_a_node_is_to_list() -> None:
+def test_actual_state_lists_volumes_for_node_status() -> None:
     actual = ActualState()
     assert actual.to_list("a") is None
     actual.found_foreign("example.org/x/y", "a")

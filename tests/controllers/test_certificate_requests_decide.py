@@ -57,7 +57,9 @@ def request(
         (request(certificate=b"x"), False, True),
     ],
 )
-def test_who_has_something_to_do(found: CertificateSigningRequest, waiting: bool, judged: bool) -> None:
+def test_waiting_and_judged_by_conditions_and_certificate(
+    found: CertificateSigningRequest, waiting: bool, judged: bool
+) -> None:
     assert is_waiting(found) is waiting
     assert is_judged(found) is judged
 
@@ -74,7 +76,7 @@ def test_who_has_something_to_do(found: CertificateSigningRequest, waiting: bool
         ("jane", Asked("jane", ("system:nodes",)), {}, []),
     ],
 )
-def test_what_a_sender_may_claim(
+def test_allowed_claims_by_requester_and_usages(
     username: str, asked: Asked, changes: dict[str, object], expected: list[object]
 ) -> None:
     usual = signing_request("r", b"x").spec
@@ -86,7 +88,7 @@ def test_what_a_sender_may_claim(
 @pytest.mark.parametrize(
     ("age", "wait"), [(timedelta(), 1), (10 * MINUTE, 300), (timedelta(seconds=7), 7), (-HOUR, 1), (20 * HOUR, 300)]
 )
-def test_the_next_look(age: timedelta, wait: float) -> None:
+def test_next_check_grows_with_age_of_request(age: timedelta, wait: float) -> None:
     assert next_look(request(made=NOW - age), NOW) == wait
     assert next_look(request(made=None), NOW) == 1
 
@@ -109,16 +111,16 @@ def test_the_next_look(age: timedelta, wait: float) -> None:
         (request(certificate=CERTIFICATE, judged=None), 24 * HOUR),
     ],
 )
-def test_the_end_of_a_request(found: CertificateSigningRequest, after: timedelta | None) -> None:
+def test_expiry_of_request_by_condition(found: CertificateSigningRequest, after: timedelta | None) -> None:
     assert end_of(found) == (None if after is None else NOW + after)
 
 
-def test_a_judgement_at_the_end_of_time_is_kept_until_then() -> None:
+def test_expiry_after_year_9999_is_capped() -> None:
     last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     assert end_of(request(DENIED, judged=last)) == datetime.max.replace(tzinfo=UTC)
 
 
-def test_a_certificate_of_a_version_nobody_knows_ends_when_nobody_can_say() -> None:
+def test_expiry_of_unknown_certificate_version_is_none() -> None:
     der = x509.load_pem_x509_certificate(CERTIFICATE).public_bytes(Encoding.DER)
     odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020109"), 1)
     assert expiry_of(CERTIFICATE) is not None

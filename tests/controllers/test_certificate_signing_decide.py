@@ -69,7 +69,7 @@ def named(**names: str) -> Asked:
         ),
     ],
 )
-def test_files_come_in_pairs_for_all_signers_or_for_some(files: dict[str, str], problems: list[str]) -> None:
+def test_signing_flags_require_complete_pairs(files: dict[str, str], problems: list[str]) -> None:
     fields = {f"cluster_signing_{name}_file": value for name, value in files.items()}
     if problems:
         with pytest.raises(ValidationError) as caught:
@@ -122,7 +122,7 @@ def test_files_come_in_pairs_for_all_signers_or_for_some(files: dict[str, str], 
         ),
     ],
 )
-def test_each_signer_has_its_rules(signer: str, asked: Asked, usages: tuple[str, ...], problem: str) -> None:
+def test_signer_rules_by_subject_and_usages(signer: str, asked: Asked, usages: tuple[str, ...], problem: str) -> None:
     found = CHECKS[signer](asked, usages)
     assert problem in found
     assert bool(found) is bool(problem)
@@ -141,7 +141,9 @@ def test_each_signer_has_its_rules(signer: str, asked: Asked, usages: tuple[str,
         (None, 100 * HOUR, NOW + 2 * HOUR, -5 * MINUTE, 2 * HOUR),
     ],
 )
-def test_validity(asked: int | None, maximum: timedelta, end: datetime, start: timedelta, lasts: timedelta) -> None:
+def test_validity_is_capped_by_maximum_and_authority(
+    asked: int | None, maximum: timedelta, end: datetime, start: timedelta, lasts: timedelta
+) -> None:
     assert validity(NOW, asked, maximum, end) == (NOW + start, NOW + lasts)
 
 
@@ -151,7 +153,7 @@ def test_validity(asked: int | None, maximum: timedelta, end: datetime, start: t
     st.timedeltas(timedelta(seconds=1), timedelta(days=40_000)),
     st.timedeltas(timedelta(days=-400), timedelta(days=4000)),
 )
-def test_never_beyond_the_maximum_or_the_authority(
+def test_validity_never_exceeds_maximum_or_authority(
     now: datetime, asked: int | None, maximum: timedelta, left: timedelta
 ) -> None:
     end = now + left
@@ -211,13 +213,13 @@ sFZ04CmP87muRQIhAJ+8SvnNHn44vwA5ou8kf+Opzy7FStv/zdomRURnWAND
     ],
     ids=["empty", "garbage", "certificate", "weak", "curve", "kind", "forged"],
 )
-def test_unusable_requests_say_why(make, reason: str) -> None:
+def test_unusable_request_is_refused_with_reason(make, reason: str) -> None:
     with pytest.raises(UnusableRequest, match=reason):
         read_request(make())
 
 
 @pytest.mark.parametrize("pem", [SHA1_RSA, SHA1_ECDSA], ids=["rsa", "ecdsa"])
-def test_requests_of_old_tools_are_good_if_their_key_signed_them(pem: bytes) -> None:
+def test_sha1_request_with_valid_signature_is_accepted(pem: bytes) -> None:
     assert asked_for(read_request(pem)) == Asked("system:node:n1", ("system:nodes",))
     der = x509.load_pem_x509_csr(pem).public_bytes(Encoding.DER)
     forged = b64encode(der.replace(b"system:node:n1", b"system:node:n2"))
@@ -225,7 +227,7 @@ def test_requests_of_old_tools_are_good_if_their_key_signed_them(pem: bytes) -> 
         read_request(b"-----BEGIN CERTIFICATE REQUEST-----\n%s\n-----END CERTIFICATE REQUEST-----\n" % forged)
 
 
-def test_small_rsa_keys_are_certified_as_ever() -> None:
+def test_request_with_1024_bit_rsa_key_is_certified() -> None:
     key = issued(request_pem(key=key_of_kind("rsa-1024"))).public_key()
     assert isinstance(key, RSAPublicKey)
     assert key.key_size == 1024
@@ -244,7 +246,7 @@ def issued(pem: bytes, usages: tuple[str, ...] = CLIENT_USAGES, ca: KeyPair | No
     return x509.load_pem_x509_certificate(found)
 
 
-def test_what_a_certificate_says() -> None:
+def test_certificate_contains_names_usages_and_key_identifiers() -> None:
     ca = authority()
     names = [
         *hosts("a.example", "10.0.0.1", "fd00::1"),
@@ -274,11 +276,11 @@ def test_what_a_certificate_says() -> None:
     assert list(found["SubjectAlternativeName"].value) == names[:-1]
 
 
-def test_no_two_certificates_have_the_same_number() -> None:
+def test_serial_numbers_are_unique() -> None:
     assert len({issued(request_pem()).serial_number for _ in range(20)}) == 20
 
 
-def test_of_a_subject_only_what_is_known_is_certified() -> None:
+def test_unknown_subject_attributes_are_dropped() -> None:
     """Somebody could otherwise say who they are by other attributes than those the rules look at."""
     user_uid = x509.NameAttribute(ObjectIdentifier("1.3.6.1.4.1.57683.2"), "somebody-else")
     more = [
@@ -292,21 +294,21 @@ def test_of_a_subject_only_what_is_known_is_certified() -> None:
     assert issued(pem).subject.rfc4514_string() == "CN=last,O=a+O=b,C=NL"
 
 
-def test_names_are_critical_where_there_is_no_subject() -> None:
+def test_names_without_subject_are_critical() -> None:
     certificate = issued(request_pem("", [], hosts("a.example")))
     assert certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).critical
     assert certificate.subject.rdns == []
 
 
-def test_what_is_asked_for_beside_names_is_not_certified() -> None:
+def test_other_requested_extensions_are_dropped() -> None:
     key = key_of_kind()
-    wish = x509.BasicConstraints(ca=True, path_length=None)
-    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(wish, critical=True)
+    requested = x509.BasicConstraints(ca=True, path_length=None)
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(requested, critical=True)
     pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     assert not issued(pem).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-def test_usages() -> None:
+def test_key_usages_from_usage_names() -> None:
     basic = key_usage(("signing", "key agreement", "encipher only", "cert sign"))
     assert basic is not None
     assert (basic.digital_signature, basic.key_agreement, basic.encipher_only, basic.key_cert_sign) == (True,) * 4
@@ -335,7 +337,7 @@ def test_usages() -> None:
         ("ed25519", None),
     ],
 )
-def test_authorities_sign_with_a_digest_as_strong_as_their_key(kind: str, digest: str | None) -> None:
+def test_signature_digest_matches_strength_of_key(kind: str, digest: str | None) -> None:
     ca = authority(kind)
     certificate = issued(request_pem(), ca=ca)
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.certificate))
@@ -364,13 +366,13 @@ def encrypted() -> bytes:
     ],
     ids=["none", "two", "no-key", "encrypted", "other", "curve", "kind", "leaf"],
 )
-def test_authorities_of_no_use_say_why(pair, problem: str) -> None:
+def test_unusable_authority_is_refused_with_reason(pair, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         read_authority(pair())
     assert "PRIVATE" not in str(caught.value)
 
 
-def test_keys_as_openssl_used_to_write_them_are_read() -> None:
+def test_keys_in_traditional_openssl_format_are_read() -> None:
     for kind in ("rsa-2048", "p-256"):
         pair = authority(kind)
         key = key_of_kind(kind)
@@ -381,11 +383,11 @@ def test_keys_as_openssl_used_to_write_them_are_read() -> None:
         assert read_authority(KeyPair(pair.certificate, old)).certificate
 
 
-def test_an_authority_shows_nothing_of_its_key() -> None:
+def test_repr_of_authority_hides_the_key() -> None:
     assert "key" not in repr(read_authority(authority()))
 
 
-def test_help_does_without_the_library_that_signs(tmp_path: Path) -> None:
+def test_importing_options_does_not_import_cryptography(tmp_path: Path) -> None:
     import subprocess
     import sys
 

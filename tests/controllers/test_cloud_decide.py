@@ -68,7 +68,7 @@ HELD = (FINALIZER,)
         ),
     ],
 )
-def test_what_is_done_about_a_service(
+def test_load_balancer_action_for_service(
     found: Service, ensured: Ensured | None, nodes: Any, step: LoadBalancerAction
 ) -> None:
     assert decide(found, ensured, nodes) is step
@@ -93,12 +93,12 @@ def test_what_is_done_about_a_service(
         {"loadBalancerClass": "a/b"},
     ],
 )
-def test_what_a_load_balancer_is_made_of(spec: Tree) -> None:
+def test_change_of_balanced_field_needs_update(spec: Tree) -> None:
     assert needs_update(service(), service(**spec))
 
 
 @pytest.mark.parametrize("spec", [{"selector": {"a": "b"}}, {"clusterIP": "10.0.0.1"}, {"finalizers": ("a/b",)}])
-def test_what_is_of_no_matter_to_a_load_balancer(spec: Tree) -> None:
+def test_change_of_other_field_needs_no_update(spec: Tree) -> None:
     assert not needs_update(service(), service(**spec))
 
 
@@ -118,11 +118,11 @@ def test_what_is_of_no_matter_to_a_load_balancer(spec: Tree) -> None:
         (node(spec={"unschedulable": True}), True),
     ],
 )
-def test_which_nodes_load_balancers_lead_to(found: Node, counts: bool) -> None:
+def test_which_nodes_are_backends(found: Node, counts: bool) -> None:
     assert backends([found]) == ([found] if counts else [])
 
 
-def test_load_balancers_know_nodes_by_their_names_in_the_cloud() -> None:
+def test_backends_are_identified_by_provider_id() -> None:
     assert identities([node("a", {"providerID": "x://1"}), node("b")]) == {"a": "x://1", "b": ""}
 
 
@@ -139,7 +139,7 @@ def test_load_balancers_know_nodes_by_their_names_in_the_cloud() -> None:
         (node(), node(deletionTimestamp=NOW), False),
     ],
 )
-def test_changes_of_nodes_that_load_balancers_follow(before: Node | None, after: Node | None, counts: bool) -> None:
+def test_which_node_changes_update_backends(before: Node | None, after: Node | None, counts: bool) -> None:
     assert nodes_changed(Change(before, after)) is counts
 
 
@@ -152,7 +152,7 @@ def test_changes_of_nodes_that_load_balancers_follow(before: Node | None, after:
         ([], "everybody", None),
     ],
 )
-def test_who_is_let_in(ranges: list[str], annotation: str, expected: list[str] | None) -> None:
+def test_source_ranges_from_spec_or_annotation(ranges: list[str], annotation: str, expected: list[str] | None) -> None:
     metadata = {"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": annotation}}
     found = Service.decode(msgspec.json.encode({"metadata": metadata, "spec": {"loadBalancerSourceRanges": ranges}}))
     if expected is None:
@@ -165,26 +165,28 @@ def test_who_is_let_in(ranges: list[str], annotation: str, expected: list[str] |
 TAINTED = {"taints": [{"key": SHUTDOWN, "effect": "NoSchedule"}]}
 
 
-def says(status: str) -> Tree:
+def with_ready(status: str) -> Tree:
     return {"conditions": [{"type": "Ready", "status": status}]}
 
 
 @pytest.mark.parametrize(
     ("found", "exists", "shut_down", "step"),
     [
-        (node(status=says("True")), True, False, NodeAction.NOTHING),
-        (node(status=says("True")), False, True, NodeAction.NOTHING),
-        (node(spec=TAINTED, status=says("True")), True, True, NodeAction.UNTAINT),
-        (node(status=says("False")), True, False, NodeAction.NOTHING),
-        (node(status=says("Unknown")), False, False, NodeAction.DELETE),
+        (node(status=with_ready("True")), True, False, NodeAction.NOTHING),
+        (node(status=with_ready("True")), False, True, NodeAction.NOTHING),
+        (node(spec=TAINTED, status=with_ready("True")), True, True, NodeAction.UNTAINT),
+        (node(status=with_ready("False")), True, False, NodeAction.NOTHING),
+        (node(status=with_ready("Unknown")), False, False, NodeAction.DELETE),
         (node(), False, False, NodeAction.DELETE),
         (node(spec=TAINTED), False, True, NodeAction.DELETE),
-        (node(status=says("Unknown")), True, True, NodeAction.TAINT),
+        (node(status=with_ready("Unknown")), True, True, NodeAction.TAINT),
         (node(spec=TAINTED), True, True, NodeAction.NOTHING),
         (node(spec=TAINTED), True, False, NodeAction.NOTHING),
     ],
 )
-def test_what_is_done_about_a_node(found: Node, exists: bool, shut_down: bool, step: NodeAction) -> None:
+def test_node_action_by_readiness_and_instance_state(
+    found: Node, exists: bool, shut_down: bool, step: NodeAction
+) -> None:
     assert decide_node(found, exists=exists, shut_down=shut_down) is step
 
 
@@ -192,13 +194,13 @@ NETWORKS = [ip_network("10.0.0.0/16"), ip_network("fd00::/48")]
 A, B = (NodeAddress(type="InternalIP", address=f"192.0.2.{number}") for number in (1, 2))
 
 
-def ranged(name: str, *ranges: str, addresses: tuple[NodeAddress, ...] = ()) -> Node:
+def node_with_cidrs(name: str, *ranges: str, addresses: tuple[NodeAddress, ...] = ()) -> Node:
     return node(name, {"podCIDRs": ranges}, {"addresses": addresses})
 
 
-def test_a_node_gets_a_route_for_each_of_its_ranges() -> None:
-    found = ranged("a", "10.0.0.0/24", "fd00::/64", addresses=(A,))
-    plan = plan_routes([found, ranged("b")], [Route("10.0.0.0/24", "a")], NETWORKS)
+def test_plan_creates_missing_route_of_each_pod_cidr() -> None:
+    found = node_with_cidrs("a", "10.0.0.0/24", "fd00::/64", addresses=(A,))
+    plan = plan_routes([found, node_with_cidrs("b")], [Route("10.0.0.0/24", "a")], NETWORKS)
     assert plan.create == [(found, Route("fd00::/64", "a", addresses=(A,)))]
     assert (plan.delete, plan.concerned) == ([], {"a"})
 
@@ -219,27 +221,27 @@ def test_a_node_gets_a_route_for_each_of_its_ranges() -> None:
         pytest.param(Route("everywhere", "a"), False, True, id="no range"),
     ],
 )
-def test_what_is_done_about_a_route(route: Route, deleted: bool, made: bool) -> None:
-    found = ranged("a", "10.0.0.0/24", addresses=(A,))
+def test_plan_for_each_existing_route(route: Route, deleted: bool, made: bool) -> None:
+    found = node_with_cidrs("a", "10.0.0.0/24", addresses=(A,))
     plan = plan_routes([found], [route], [ip_network("10.0.0.0/17"), ip_network("10.0.128.0/17")])
     assert plan.delete == ([route] if deleted else [])
     assert plan.create == ([(found, Route("10.0.0.0/24", "a", addresses=(A,)))] if made else [])
 
 
-def test_a_node_without_ranges_is_told_only_where_the_cloud_has_a_route_to_it() -> None:
-    plan = plan_routes([ranged("a"), ranged("b")], [Route("10.0.0.0/24", "b")], NETWORKS)
+def test_node_without_pod_cidrs_is_patched_if_a_route_exists() -> None:
+    plan = plan_routes([node_with_cidrs("a"), node_with_cidrs("b")], [Route("10.0.0.0/24", "b")], NETWORKS)
     assert plan.concerned == {"b"}
     assert [one.node for one in plan.delete] == ["b"]
 
 
-def test_a_route_is_ours_if_either_end_is_in_a_range_of_the_cluster() -> None:
+def test_route_overlapping_cluster_cidr_is_ours() -> None:
     assert is_ours(Route("10.0.255.0/24", "a"), NETWORKS)
     assert is_ours(Route("10.0.0.0/8", "a"), NETWORKS)
     assert not is_ours(Route("8.0.0.0/5", "a"), NETWORKS)
     assert is_ours(Route("fd00::/64", "a"), NETWORKS)
 
 
-def test_conditions_are_those_that_others_look_for() -> None:
+def test_network_condition_has_upstream_reasons() -> None:
     assert [(condition_for(there)["status"], condition_for(there)["reason"]) for there in (True, False)] == [
         ("False", "RouteCreated"),
         ("True", "NoRouteCreated"),

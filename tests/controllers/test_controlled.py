@@ -62,12 +62,12 @@ def pod(of: str = "", controller: str = "", *, kind: str = "Namespace", ip: str 
         pytest.param(pod("a", "b"), pod("a", "b", ip="10.0.0.1"), [], id="no fact changed"),
     ],
 )
-def test_whom_a_change_concerns(before: Pod | None, after: Pod | None, names: list[str]) -> None:
+def test_which_owners_a_pod_change_wakes(before: Pod | None, after: Pod | None, names: list[str]) -> None:
     found = concerned(Owners(), Change(before, after))  # type: ignore[arg-type]
     assert [key.name for key in found] == names
 
 
-def test_at_the_start_nobody_is_asked_to_adopt() -> None:
+def test_initial_orphan_wakes_no_owner() -> None:
     assert list(concerned(Owners(), Change(None, pod("a"), initial=True))) == []  # type: ignore[arg-type]
 
 
@@ -81,7 +81,9 @@ def test_at_the_start_nobody_is_asked_to_adopt() -> None:
         ("Succeeded", True, False, False),
     ],
 )
-def test_who_counts(phase: str, deleted: bool, active: bool, terminating: bool) -> None:
+def test_active_and_terminating_by_phase_and_deletion(
+    phase: str, deleted: bool, active: bool, terminating: bool
+) -> None:
     one = replace(pod(gone=deleted), status=PodStatus(phase=phase))
     assert (is_active(one), is_terminating(one)) == (active, terminating)
 
@@ -96,7 +98,7 @@ def test_who_counts(phase: str, deleted: bool, active: bool, terminating: bool) 
         pytest.param("True", None, 0, float("inf"), id="ready since no time, at once"),
     ],
 )
-def test_when_a_pod_is_available(status: str, since: str | None, min_ready: int, left: float) -> None:
+def test_time_until_pod_is_available(status: str, since: str | None, min_ready: int, left: float) -> None:
     ready = Condition(type="Ready", status=status, last_transition_time=since)
     one = replace(pod(), status=PodStatus(conditions=(ready,)))
     assert until_available(one, min_ready, NOW) == left

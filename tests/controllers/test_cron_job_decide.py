@@ -68,7 +68,7 @@ WORKDAYS = "30 6-16/4 * * 1-5"
         (cron(last=30 * MINUTE, startingDeadlineSeconds=60), "*/5 * * * *", 32 * MINUTE, 31 * MINUTE, None, 0),
     ],
 )
-def test_what_has_been_missed(
+def test_due_time_and_missed_count_by_schedule(
     made: CronJob, schedule: str, now: float, since: float, time: float | None, missed: int
 ) -> None:
     top = TOP.timestamp()
@@ -77,7 +77,7 @@ def test_what_has_been_missed(
     assert (found.time - top if found.time is not None else None, found.missed) == (time, missed)
 
 
-def test_a_day_that_never_comes_is_an_error_and_is_never_looked_at_again() -> None:
+def test_schedule_that_never_occurs_raises_and_is_not_requeued() -> None:
     never = schedule_of("59 23 31 2 *", "UTC")
     with pytest.raises(ScheduleError):
         due(cron(), never, TOP.timestamp() + HOUR)
@@ -94,7 +94,7 @@ def test_a_day_that_never_comes_is_an_error_and_is_never_looked_at_again() -> No
         (cron(last=30 * MINUTE), "30 10,11,12 * * 1-5", 30 * HOUR + 30 * MINUTE, 66 * HOUR),
     ],
 )
-def test_when_it_is_looked_at_again(made: CronJob, schedule: str, now: float, left: float) -> None:
+def test_time_until_next_schedule(made: CronJob, schedule: str, now: float, left: float) -> None:
     found = until_next(made, schedule_of(schedule, "UTC"), TOP.timestamp() + now)
     assert found is not None
     assert found == pytest.approx(left + DELTA)
@@ -121,15 +121,15 @@ NAME = f"tick-{scheduled(HOUR) // 60}"
         (cron(active=("other",), concurrencyPolicy="Replace"), 0, Start.REPLACE),
     ],
 )
-def test_what_becomes_of_a_time(made: CronJob, late: float, start: Start) -> None:
+def test_start_action_by_deadline_and_concurrency_policy(made: CronJob, late: float, start: Start) -> None:
     assert start_of(made, made.status, scheduled(HOUR), scheduled(HOUR) + late) is start
 
 
-def test_jobs_are_named_by_the_minute() -> None:
+def test_job_name_contains_the_scheduled_minute() -> None:
     assert new_job(cron(), scheduled(HOUR)).metadata.name == NAME
 
 
-def test_jobs_that_were_made_here_are_known() -> None:
+def test_scheduled_time_is_read_from_own_jobs() -> None:
     made = new_job(cron(), scheduled(HOUR))
     assert scheduled_for(cron(), made) == scheduled(HOUR)
     assert scheduled_for(cron(), job(NAME)) is None
@@ -137,7 +137,7 @@ def test_jobs_that_were_made_here_are_known() -> None:
     assert with_job(cron().status, made, scheduled(HOUR)).last_schedule_time == at(HOUR)
 
 
-def test_the_oldest_ended_jobs_beyond_the_limits_are_superfluous() -> None:
+def test_finished_jobs_beyond_history_limits_are_superfluous() -> None:
     made = cron(successfulJobsHistoryLimit=1, failedJobsHistoryLimit=0)
     jobs = [
         job("never", ended="Complete"),
@@ -150,7 +150,7 @@ def test_the_oldest_ended_jobs_beyond_the_limits_are_superfluous() -> None:
     assert superfluous(cron(), jobs) == []
 
 
-def test_the_status_follows_the_jobs() -> None:
+def test_status_lists_active_jobs_and_last_success() -> None:
     made = cron(active=("ended", "running", "missing"))
     jobs = [job("ended", at(1), "Complete", at(60)), job("running", at(2)), job("other", at(1), "Complete", at(90))]
     found = review(made, jobs)

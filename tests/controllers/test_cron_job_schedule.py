@@ -41,7 +41,7 @@ def named(row: dict[str, Any]) -> list[int] | None:
 UTC = ZoneInfo("UTC")
 
 
-def test_schedules_name_the_same_times() -> None:
+def test_next_times_equal_recorded_upstream_times() -> None:
     differing = [row for row in ROWS if named(row) != (None if row.get("error") else row["next"])]
     assert differing == []
     assert sum(bool(row.get("error")) for row in ROWS) > 10
@@ -51,14 +51,14 @@ def test_schedules_name_the_same_times() -> None:
     ("text", "zone"),
     [("TZ=Europe/Berlin 30 7 * * *", "Asia/Tokyo"), ("CRON_TZ=Europe/Berlin 30 7 * * *", None)],
 )
-def test_a_zone_in_the_schedule_goes_before(text: str, zone: str | None) -> None:
+def test_zone_in_schedule_overrides_time_zone_field(text: str, zone: str | None) -> None:
     assert schedule_of(text, zone) == parse("30 7 * * *", BERLIN)
 
 
 @pytest.mark.parametrize(
     "text", ["TZ=Nowhere 0 * * * *", "TZ=0", "0 * * * TZ", "@every 1x", "@every " + "9" * 300 + "h"]
 )
-def test_what_is_no_schedule_is_refused(text: str) -> None:
+def test_malformed_schedule_raises_schedule_error(text: str) -> None:
     with pytest.raises(ScheduleError):
         schedule_of(text, "UTC")
 
@@ -75,7 +75,7 @@ TIMES = st.integers(1_500_000_000, 2_000_000_000)
 
 
 @given(FIELDS, ZONES, TIMES)
-def test_a_time_is_later_and_one_that_the_fields_name(fields: tuple[str, ...], zone: str, after: int) -> None:
+def test_next_time_is_later_and_matches_the_fields(fields: tuple[str, ...], zone: str, after: int) -> None:
     schedule = parse(" ".join(fields), ZoneInfo(zone))
     assert isinstance(schedule, Schedule)
     at = schedule.next(after)
@@ -91,9 +91,7 @@ def test_a_time_is_later_and_one_that_the_fields_name(fields: tuple[str, ...], z
 
 
 @given(FIELDS, ZONES, TIMES, st.integers(0, 4 * 3600))
-def test_the_last_time_is_the_end_of_all_that_follow(
-    fields: tuple[str, ...], zone: str, after: int, seconds: int
-) -> None:
+def test_last_time_equals_repeated_next(fields: tuple[str, ...], zone: str, after: int, seconds: int) -> None:
     schedule = parse(" ".join(fields), ZoneInfo(zone))
     last, at = None, schedule.next(after)
     while at is not None and at <= after + seconds:
@@ -102,7 +100,7 @@ def test_the_last_time_is_the_end_of_all_that_follow(
 
 
 @given(st.integers(1, 10_000), TIMES, st.integers(0, 100_000))
-def test_the_last_time_of_an_interval(seconds: int, after: int, passed: int) -> None:
+def test_last_time_of_interval_schedule(seconds: int, after: int, passed: int) -> None:
     found = Every(seconds).last(after, after + passed)
     assert found == (after + passed // seconds * seconds if passed >= seconds else None)
 

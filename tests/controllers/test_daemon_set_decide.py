@@ -73,13 +73,13 @@ def observed(owner: DaemonSet, fits: Mapping[str, Fit], pods: Sequence[str]) -> 
     return DaemonSetState(owner, fits, by_node(map(pod, pods)), "new", "", NOW)
 
 
-def never_waits(_: str) -> float:
+def no_backoff(_: str) -> float:
     return 0.0
 
 
 ONE = {"a": RUN}
 THREE = {"a": RUN, "b": RUN, "c": RUN}
-NOBODY: list[str] = []
+NO_PODS: list[str] = []
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,11 @@ NOBODY: list[str] = []
         pytest.param({}, ["p z new unbound", "q z unbound going"], [], ["p"], id="on its way to one that is gone"),
     ],
 )
-def test_each_node_has_one_pod(fits: Mapping[str, Fit], pods: list[str], create: list[str], delete: list[str]) -> None:
+def test_each_eligible_node_gets_one_pod(
+    fits: Mapping[str, Fit], pods: list[str], create: list[str], delete: list[str]
+) -> None:
     for owner in (daemon_set(), daemon_set(kind="OnDelete")):
-        found = decide(observed(owner, fits, pods), never_waits)
+        found = decide(observed(owner, fits, pods), no_backoff)
         assert (list(found.create), [one.metadata.name for one in found.delete]) == (create, delete)
 
 
@@ -127,10 +129,10 @@ def test_each_node_has_one_pod(fits: Mapping[str, Fit], pods: list[str], create:
         pytest.param(["p a ready", "q z", "r b ready", "s c ready"], 1, ["p"], id="nodes that are gone do not count"),
     ],
 )
-def test_without_a_surge_so_many_need_not_be_available(pods: list[str], unavailable: Part, delete: list[str]) -> None:
-    found = decide(observed(daemon_set(0, unavailable), THREE, pods), never_waits)
+def test_update_without_surge_keeps_max_unavailable(pods: list[str], unavailable: Part, delete: list[str]) -> None:
+    found = decide(observed(daemon_set(0, unavailable), THREE, pods), no_backoff)
     assert (list(found.create), [one.metadata.name for one in found.delete]) == ([], delete)
-    lazy = decide(observed(daemon_set(0, unavailable, kind="OnDelete"), THREE, pods), never_waits)
+    lazy = decide(observed(daemon_set(0, unavailable, kind="OnDelete"), THREE, pods), no_backoff)
     assert (list(lazy.create), list(lazy.delete)) == ([], [])
 
 
@@ -156,14 +158,14 @@ READY = ["p a ready", "q b ready", "r c ready"]
         pytest.param({"a": RUN}, ["n a new", "q z"], 1, [], [], id="on a node that is gone"),
     ],
 )
-def test_with_a_surge_so_many_have_two(
+def test_update_with_surge_creates_up_to_max_surge(
     fits: Mapping[str, Fit], pods: list[str], surge: Part, create: list[str], delete: list[str]
 ) -> None:
-    found = decide(observed(daemon_set(surge, 0), fits, pods), never_waits)
+    found = decide(observed(daemon_set(surge, 0), fits, pods), no_backoff)
     assert (list(found.create), sorted(one.metadata.name for one in found.delete)) == (create, sorted(delete))
 
 
-def test_failed_pods_wait_and_nobody_takes_their_place_meanwhile() -> None:
+def test_failed_pod_in_backoff_is_not_replaced() -> None:
     for owner in (daemon_set(), daemon_set(1, 0)):
         seen = observed(owner, {"a": RUN, "b": RUN}, ["p a new Failed", "q b new Failed"])
         found = decide(seen, lambda node: 5.0 if node == "a" else 0.0)
@@ -172,18 +174,18 @@ def test_failed_pods_wait_and_nobody_takes_their_place_meanwhile() -> None:
         assert found.seconds == 5.0
 
 
-def test_availability_takes_its_time() -> None:
+def test_update_waits_for_min_ready_seconds() -> None:
     owner = daemon_set(0, 1, least=30)
     seen = observed(owner, THREE, ["p a new ready10", "q b ready40", "r c ready40"])
-    assert (decide(seen, never_waits).delete, next_look(seen)) == ((), 20.0)
+    assert (decide(seen, no_backoff).delete, next_look(seen)) == ((), 20.0)
     seen = observed(owner, THREE, ["p a new ready30", "q b ready40", "r c ready40"])
-    assert ([one.metadata.name for one in decide(seen, never_waits).delete], next_look(seen)) == (
+    assert ([one.metadata.name for one in decide(seen, no_backoff).delete], next_look(seen)) == (
         ["q"],
         None,
     )
 
 
-def test_a_clock_that_is_ahead_is_looked_at_again() -> None:
+def test_ready_time_in_the_future_is_requeued() -> None:
     seen = observed(daemon_set(0, 1, least=5), ONE, ["p a new ready5"])
     early = msgspec.structs.replace(seen, now=seen.now - timedelta(minutes=1))
     assert next_look(early) == 5.0
@@ -201,7 +203,9 @@ def test_a_clock_that_is_ahead_is_looked_at_again() -> None:
         ("1%", 0, 3, UpdateLimits(1, 0)),
     ],
 )
-def test_limits(surge: Part, unavailable: Part, wanted: int, limits: UpdateLimits) -> None:
+def test_update_limits_from_numbers_and_percentages(
+    surge: Part, unavailable: Part, wanted: int, limits: UpdateLimits
+) -> None:
     assert limits_of(daemon_set(surge, unavailable), wanted) == limits
 
 
@@ -218,7 +222,7 @@ def test_limits(surge: Part, unavailable: Part, wanted: int, limits: UpdateLimit
         (ONE, ["p z new ready40"], (1, 0, 0, 0, 0, 0)),
     ],
 )
-def test_status(fits: Mapping[str, Fit], pods: list[str], expected: tuple[int, ...]) -> None:
+def test_status_counts_pods_by_state(fits: Mapping[str, Fit], pods: list[str], expected: tuple[int, ...]) -> None:
     status = status_of(observed(daemon_set(least=30), fits, pods))
     assert (
         status.desired_number_scheduled,
@@ -237,10 +241,10 @@ PODS = st.lists(st.tuples(st.sampled_from("abcz"), WORDS), max_size=8)
 
 
 @given(PODS, st.integers(0, 3), st.integers(0, 3))
-def test_no_decision_breaks_the_limits(some: list[tuple[str, list[str]]], surge: int, unavailable: int) -> None:
+def test_decision_never_exceeds_update_limits(some: list[tuple[str, list[str]]], surge: int, unavailable: int) -> None:
     owner = daemon_set(surge, unavailable)
     seen = observed(owner, THREE, [f"p{number} {node} {' '.join(words)}" for number, (node, words) in enumerate(some)])
-    found = decide(seen, never_waits)
+    found = decide(seen, no_backoff)
     gone = {one.metadata.name for one in found.delete}
     served = available_nodes(seen, set())
     left = available_nodes(seen, gone)
@@ -312,11 +316,11 @@ OWN = "example.org/own"
         ({}, node("a", taint("node.kubernetes.io/not-ready", "NoSchedule")), STAY),
     ],
 )
-def test_which_nodes_fit(spec: dict[str, Any], one: Node, fit: Fit) -> None:
+def test_node_placement_by_spec_and_taints(spec: dict[str, Any], one: Node, fit: Fit) -> None:
     assert placement_of(daemon_set(**spec)).of(one) is fit
 
 
-def test_tolerations_of_a_template_give_way_to_those_of_all_daemon_sets() -> None:
+def test_automatic_tolerations_replace_those_of_template() -> None:
     first = AUTOMATIC[0]
     limited = msgspec.structs.replace(first, toleration_seconds=300)
     own = Toleration(key="own", operator="Exists")
@@ -340,13 +344,13 @@ def test_tolerations_of_a_template_give_way_to_those_of_all_daemon_sets() -> Non
         (node(x="y"), node("a", taint("node.kubernetes.io/not-ready", "NoExecute"), x="y"), (), False),
     ],
 )
-def test_which_changes_of_nodes_concern_a_set(
+def test_which_node_changes_wake_a_daemon_set(
     before: Node | None, after: Node | None, controllers: tuple[str, ...], concerned: bool
 ) -> None:
     assert is_concerned(daemon_set(nodeSelector={"x": "y"}), before, after, controllers) is concerned
 
 
-def test_the_pod_of_a_node() -> None:
+def test_pod_is_pinned_to_node_by_affinity() -> None:
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}]}
     affinity = {"nodeAffinity": {**preferred, **requires("x", "y")["nodeAffinity"]}, "podAffinity": {"z": 1}}
     made = json.loads(DaemonTemplate(daemon_set(affinity=affinity, hostNetwork=True), "code").pod("a").raw)
@@ -369,7 +373,7 @@ def test_the_pod_of_a_node() -> None:
         ({}, "x", "", False),
     ],
 )
-def test_which_pods_are_of_the_present_template(
+def test_pod_is_updated_by_hash_or_generation(
     labels: dict[str, str], code: str, generation: str, expected: bool
 ) -> None:
     assert is_updated(Pod(metadata=ObjectMeta(labels=labels)), code, generation) is expected
@@ -389,13 +393,13 @@ def test_which_pods_are_of_the_present_template(
         ("9" * 999, ""),
     ],
 )
-def test_the_number_of_a_template(text: str, expected: str) -> None:
+def test_template_generation_from_annotation(text: str, expected: str) -> None:
     meta = ObjectMeta(annotations={"deprecated.daemonset.template.generation": text})
     assert generation_of(DaemonSet(metadata=meta)) == expected
     assert generation_of(DaemonSet()) == ""
 
 
-def test_a_node_whose_pods_fail_waits_twice_as_long_each_time() -> None:
+def test_backoff_of_failed_pods_doubles_per_node() -> None:
     backoff, key = FailedPodsBackoff(), Key("d", "web")
     now, waited = 0.0, []
     for _ in range(13):

@@ -53,21 +53,21 @@ def deployment(
     return Deployment(metadata=meta, spec=given, status=status or DeploymentStatus())
 
 
-def sized(
+def replica_set(
     name: str,
     replicas: int,
     available: int | None = None,
     *,
     age: int = 0,
-    told: tuple[int, int] | None = None,
+    annotated: tuple[int, int] | None = None,
     annotations: Mapping[str, str] | None = None,
     generation: int = 1,
     **status: Any,
 ) -> ReplicaSet:
     """A replica set, `told` what size its deployment has and how many pods there may be; of a high `age`, it is old."""
     notes = dict(annotations or {})
-    if told is not None:
-        notes |= {revisions.DESIRED: str(told[0]), revisions.MAXIMUM: str(told[1])}
+    if annotated is not None:
+        notes |= {revisions.DESIRED: str(annotated[0]), revisions.MAXIMUM: str(annotated[1])}
     meta = ObjectMeta(
         name=name,
         uid=name,
@@ -101,7 +101,9 @@ def sized(
         pytest.param(3, "200%", 0, SurgeLimits(6, 0), id="more than all"),
     ],
 )
-def test_limits(replicas: int, surge: Part, unavailable: Part, limits: SurgeLimits) -> None:
+def test_surge_limits_from_numbers_and_percentages(
+    replicas: int, surge: Part, unavailable: Part, limits: SurgeLimits
+) -> None:
     assert limits_of(deployment(replicas, surge, unavailable)) == limits
     assert limits_of(deployment(replicas, surge, unavailable, kind="Recreate")) == SurgeLimits(0, 0)
 
@@ -109,35 +111,68 @@ def test_limits(replicas: int, surge: Part, unavailable: Part, limits: SurgeLimi
 @pytest.mark.parametrize(
     ("newest", "old", "steps"),
     [
-        pytest.param(sized("n", 12), [], {"n": 10}, id="larger than wanted"),
-        pytest.param(sized("n", 0), [sized("a", 10)], {"n": 3}, id="a surge"),
-        pytest.param(sized("n", 0), [sized("a", 4), sized("b", 4)], {"n": 5}, id="a surge, and what is missing"),
-        pytest.param(sized("n", 8), [sized("a", 1)], {"n": 10}, id="never more than wanted"),
-        pytest.param(sized("n", 3, 0), [sized("a", 10)], {"a": 8}, id="as many less as need not be available"),
-        pytest.param(sized("n", 5, 0), [sized("a", 8)], {}, id="wait for pods to be available"),
-        pytest.param(sized("n", 5, 2), [sized("a", 8)], {"a": 6}, id="some are"),
-        pytest.param(sized("n", 5, 5), [sized("a", 8, 7)], {"a": 3}, id="of those that are not available first"),
+        pytest.param(replica_set("n", 12), [], {"n": 10}, id="larger than wanted"),
+        pytest.param(replica_set("n", 0), [replica_set("a", 10)], {"n": 3}, id="a surge"),
         pytest.param(
-            sized("n", 3, 3), [sized("a", 4, 1, age=1), sized("b", 6, 6, age=2)], {"a": 1, "b": 4}, id="ill ones first"
+            replica_set("n", 0), [replica_set("a", 4), replica_set("b", 4)], {"n": 5}, id="a surge, and what is missing"
         ),
-        pytest.param(sized("n", 3, 3), [sized("a", 5, age=1), sized("b", 5, age=2)], {"b": 0}, id="the oldest first"),
-        pytest.param(sized("n", 3, 0), [sized("a", 10, 4)], {"a": 8}, id="ill ones, no more than may be missing"),
-        pytest.param(sized("n", 10), [sized("a", 0, age=1)], {}, id="complete"),
-        pytest.param(sized("n", 10), [sized("a", 3)], {"a": 0}, id="the last of the old"),
-        pytest.param(sized("n", 10, 7), [sized("a", 3)], {"a": 1}, id="the newest is not available yet"),
+        pytest.param(replica_set("n", 8), [replica_set("a", 1)], {"n": 10}, id="never more than wanted"),
         pytest.param(
-            sized("n", 3, 3), [sized("a", 10, generation=2)], {}, id="what the status of a set says is too old"
+            replica_set("n", 3, 0), [replica_set("a", 10)], {"a": 8}, id="as many less as need not be available"
         ),
-        pytest.param(sized("n", 3, 3, generation=2), [sized("a", 10)], {}, id="what that of the newest says is"),
+        pytest.param(replica_set("n", 5, 0), [replica_set("a", 8)], {}, id="wait for pods to be available"),
+        pytest.param(replica_set("n", 5, 2), [replica_set("a", 8)], {"a": 6}, id="some are"),
         pytest.param(
-            sized("n", 0, generation=2), [sized("a", 13)], {"a": 8}, id="that of one without pods is not waited for"
+            replica_set("n", 5, 5), [replica_set("a", 8, 7)], {"a": 3}, id="of those that are not available first"
         ),
-        pytest.param(sized("n", 0), [sized("a", 8, generation=2)], {}, id="nor is there known to be room then"),
-        pytest.param(sized("n", 0), [sized("a", 8, there=11)], {"n": 2}, id="pods yet to be deleted take room"),
-        pytest.param(sized("n", 5, 1), [sized("a", 5, 8), sized("b", 3)], {"a": 4}, id="pods beyond a size count not"),
+        pytest.param(
+            replica_set("n", 3, 3),
+            [replica_set("a", 4, 1, age=1), replica_set("b", 6, 6, age=2)],
+            {"a": 1, "b": 4},
+            id="ill ones first",
+        ),
+        pytest.param(
+            replica_set("n", 3, 3),
+            [replica_set("a", 5, age=1), replica_set("b", 5, age=2)],
+            {"b": 0},
+            id="the oldest first",
+        ),
+        pytest.param(
+            replica_set("n", 3, 0), [replica_set("a", 10, 4)], {"a": 8}, id="ill ones, no more than may be missing"
+        ),
+        pytest.param(replica_set("n", 10), [replica_set("a", 0, age=1)], {}, id="complete"),
+        pytest.param(replica_set("n", 10), [replica_set("a", 3)], {"a": 0}, id="the last of the old"),
+        pytest.param(replica_set("n", 10, 7), [replica_set("a", 3)], {"a": 1}, id="the newest is not available yet"),
+        pytest.param(
+            replica_set("n", 3, 3),
+            [replica_set("a", 10, generation=2)],
+            {},
+            id="what the status of a set says is too old",
+        ),
+        pytest.param(
+            replica_set("n", 3, 3, generation=2), [replica_set("a", 10)], {}, id="what that of the newest says is"
+        ),
+        pytest.param(
+            replica_set("n", 0, generation=2),
+            [replica_set("a", 13)],
+            {"a": 8},
+            id="that of one without pods is not waited for",
+        ),
+        pytest.param(
+            replica_set("n", 0), [replica_set("a", 8, generation=2)], {}, id="nor is there known to be room then"
+        ),
+        pytest.param(
+            replica_set("n", 0), [replica_set("a", 8, there=11)], {"n": 2}, id="pods yet to be deleted take room"
+        ),
+        pytest.param(
+            replica_set("n", 5, 1),
+            [replica_set("a", 5, 8), replica_set("b", 3)],
+            {"a": 4},
+            id="pods beyond a size count not",
+        ),
     ],
 )
-def test_steps_of_a_rolling_update(newest: ReplicaSet, old: list[ReplicaSet], steps: dict[str, int]) -> None:
+def test_rolling_update_steps(newest: ReplicaSet, old: list[ReplicaSet], steps: dict[str, int]) -> None:
     found = rolling(deployment(10, 3, 2), newest, old)
     assert {one.metadata.name: size for one, size in found} == steps
 
@@ -152,13 +187,13 @@ _COUNTS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: (pa
     _COUNTS,
     st.lists(_COUNTS, max_size=4),
 )
-def test_a_step_keeps_the_limits(
+def test_rolling_step_respects_surge_and_unavailable(
     replicas: int, surge: int, unavailable: int, newest: tuple[int, int], old: list[tuple[int, int]]
 ) -> None:
     wanted = deployment(replicas, surge, unavailable)
     limits = limits_of(wanted)
-    sets = [sized(str(number), *counts, age=number) for number, counts in enumerate(old)]
-    first = sized("n", *newest)
+    sets = [replica_set(str(number), *counts, age=number) for number, counts in enumerate(old)]
+    first = replica_set("n", *newest)
     sizes = {one.metadata.name: one.spec.replicas for one in (first, *sets)}
     before, available = sum(sizes.values()), newest[1] + sum(one for _, one in old)
     sizes |= {one.metadata.name: size for one, size in rolling(wanted, first, sets)}
@@ -171,91 +206,108 @@ def test_a_step_keeps_the_limits(
 
 
 @given(st.integers(1, 10), st.integers(0, 4), st.integers(0, 4), st.integers(1, 10))
-def test_a_rolling_update_comes_to_its_end(replicas: int, surge: int, unavailable: int, start: int) -> None:
+def test_rolling_update_always_completes(replicas: int, surge: int, unavailable: int, start: int) -> None:
     wanted = deployment(replicas, surge, unavailable)
-    newest, old = sized("n", 0), sized("a", start)
+    newest, old = replica_set("n", 0), replica_set("a", start)
     for _ in range(60):
         steps = rolling(wanted, newest, [old])
         for one, size in steps:
-            resized = sized(one.metadata.name, size)
+            resized = replica_set(one.metadata.name, size)
             newest, old = (resized, old) if one is newest else (newest, resized)
     assert (newest.spec.replicas, old.spec.replicas) == (replicas, 0)
 
 
-def test_the_first_size_of_a_replica_set() -> None:
+def test_size_of_new_replica_set() -> None:
     assert newest_size(deployment(10, 3, 2), None, []) == 10
-    assert newest_size(deployment(10, 3, 2), None, [sized("a", 10)]) == 3
-    assert newest_size(deployment(10, 0, 2), None, [sized("a", 10)]) == 0
-    assert newest_size(deployment(10, kind="Recreate"), None, [sized("a", 10)]) == 10
+    assert newest_size(deployment(10, 3, 2), None, [replica_set("a", 10)]) == 3
+    assert newest_size(deployment(10, 0, 2), None, [replica_set("a", 10)]) == 0
+    assert newest_size(deployment(10, kind="Recreate"), None, [replica_set("a", 10)]) == 10
 
 
-def test_recreation_ends_all_others() -> None:
-    assert [(one.metadata.name, size) for one, size in none_of([sized("a", 3), sized("b", 0)])] == [("a", 0)]
+def test_recreate_scales_all_old_sets_to_zero() -> None:
+    assert [(one.metadata.name, size) for one, size in none_of([replica_set("a", 3), replica_set("b", 0)])] == [
+        ("a", 0)
+    ]
 
 
 @pytest.mark.parametrize(
     ("one", "ended"),
     [
-        (sized("a", 0), True),
-        (sized("a", 0, generation=2), False),
-        (sized("a", 0, there=1), False),
-        (sized("a", 0, terminating_replicas=1), False),
-        (sized("a", 0, terminating_replicas=0), True),
+        (replica_set("a", 0), True),
+        (replica_set("a", 0, generation=2), False),
+        (replica_set("a", 0, there=1), False),
+        (replica_set("a", 0, terminating_replicas=1), False),
+        (replica_set("a", 0, terminating_replicas=0), True),
     ],
     ids=["none", "an old status", "one too many", "one that is being deleted", "none that is being deleted"],
 )
-def test_whether_pods_are_left(one: ReplicaSet, ended: bool) -> None:
-    assert have_ended([sized("b", 0), one]) is ended
+def test_old_sets_have_ended_without_pods(one: ReplicaSet, ended: bool) -> None:
+    assert have_ended([replica_set("b", 0), one]) is ended
 
 
 @pytest.mark.parametrize(
-    ("told", "replicas", "scaled"),
+    ("annotated", "replicas", "scaled"),
     [((10, 13), 4, False), ((9, 12), 4, True), ((9, 12), 0, False), (None, 4, False), ((-1, 0), 4, False)],
 )
-def test_whether_it_was_scaled(told: tuple[int, int] | None, replicas: int, scaled: bool) -> None:
-    assert is_scaled(deployment(10), [sized("a", 10, told=(10, 13)), sized("b", replicas, told=told)]) is scaled
+def test_scaling_is_detected_from_desired_annotation(
+    annotated: tuple[int, int] | None, replicas: int, scaled: bool
+) -> None:
+    assert (
+        is_scaled(
+            deployment(10), [replica_set("a", 10, annotated=(10, 13)), replica_set("b", replicas, annotated=annotated)]
+        )
+        is scaled
+    )
 
 
 @pytest.mark.parametrize(("others", "scaled"), [(0, True), (1, False)])
-def test_sets_that_lose_their_pods_are_not_scaled_before(others: int, scaled: bool) -> None:
-    both = [sized("a", 4, told=(1, 2)), sized("b", others, told=(1, 2))]
+def test_empty_sets_do_not_count_as_scaled(others: int, scaled: bool) -> None:
+    both = [replica_set("a", 4, annotated=(1, 2)), replica_set("b", others, annotated=(1, 2))]
     assert is_scaled(deployment(5, kind="Recreate"), both) is scaled
 
 
 @pytest.mark.parametrize(
     ("replicas", "newest", "old", "steps"),
     [
-        pytest.param(5, sized("n", 10, told=(10, 13)), [], {"n": 5}, id="one set"),
-        pytest.param(5, None, [sized("a", 10, age=1)], {"a": 5}, id="one set, an old one"),
-        pytest.param(5, None, [sized("a", 0, age=2), sized("b", 0, age=1)], {"b": 5}, id="none has pods: the youngest"),
-        pytest.param(5, sized("n", 0), [sized("a", 0, age=1)], {"n": 5}, id="none has pods: the newest"),
-        pytest.param(0, sized("n", 0), [], {}, id="none has pods, none is wanted"),
-        pytest.param(5, None, [], {}, id="no set"),
-        pytest.param(5, sized("n", 5, told=(4, 7)), [], {"n": 5}, id="the right size, and it is to know it"),
-        pytest.param(10, sized("n", 10, told=(10, 13)), [sized("a", 2, age=1)], {"a": 0}, id="saturated"),
+        pytest.param(5, replica_set("n", 10, annotated=(10, 13)), [], {"n": 5}, id="one set"),
+        pytest.param(5, None, [replica_set("a", 10, age=1)], {"a": 5}, id="one set, an old one"),
         pytest.param(
-            *(20, sized("n", 5, told=(10, 13)), [sized("a", 8, age=1, told=(10, 13))]),
+            5,
+            None,
+            [replica_set("a", 0, age=2), replica_set("b", 0, age=1)],
+            {"b": 5},
+            id="none has pods: the youngest",
+        ),
+        pytest.param(5, replica_set("n", 0), [replica_set("a", 0, age=1)], {"n": 5}, id="none has pods: the newest"),
+        pytest.param(0, replica_set("n", 0), [], {}, id="none has pods, none is wanted"),
+        pytest.param(5, None, [], {}, id="no set"),
+        pytest.param(5, replica_set("n", 5, annotated=(4, 7)), [], {"n": 5}, id="the right size, and it is to know it"),
+        pytest.param(
+            10, replica_set("n", 10, annotated=(10, 13)), [replica_set("a", 2, age=1)], {"a": 0}, id="saturated"
+        ),
+        pytest.param(
+            *(20, replica_set("n", 5, annotated=(10, 13)), [replica_set("a", 8, age=1, annotated=(10, 13))]),
             *({"n": 9, "a": 14},),
             id="up, in proportion",
         ),
         pytest.param(
-            *(5, sized("n", 5, told=(10, 13)), [sized("a", 8, age=1, told=(10, 13))]),
+            *(5, replica_set("n", 5, annotated=(10, 13)), [replica_set("a", 8, age=1, annotated=(10, 13))]),
             *({"n": 3, "a": 5},),
             id="down, in proportion",
         ),
         pytest.param(
-            *(0, sized("n", 5, told=(10, 13)), [sized("a", 8, age=1, told=(10, 13))]),
+            *(0, replica_set("n", 5, annotated=(10, 13)), [replica_set("a", 8, age=1, annotated=(10, 13))]),
             *({"n": 0, "a": 0},),
             id="to none",
         ),
         pytest.param(
-            *(12, sized("n", 4, told=(5, 8)), [sized("a", 4, age=1, told=(5, 8))]),
+            *(12, replica_set("n", 4, annotated=(5, 8)), [replica_set("a", 4, age=1, annotated=(5, 8))]),
             *({"n": 8, "a": 7},),
             id="what is left over goes to the newest of the largest",
         ),
     ],
 )
-def test_sizes_in_proportion(
+def test_proportional_scaling_steps(
     replicas: int, newest: ReplicaSet | None, old: list[ReplicaSet], steps: dict[str, int]
 ) -> None:
     found = proportional(deployment(replicas, 3, 2), newest, old)
@@ -263,17 +315,19 @@ def test_sizes_in_proportion(
 
 
 @given(st.integers(0, 30), st.lists(st.integers(1, 12), min_size=2, max_size=5), st.integers(1, 30), st.integers(0, 4))
-def test_proportions_make_use_of_all_pods_there_may_be(replicas: int, now: list[int], told: int, surge: int) -> None:
+def test_proportional_scaling_uses_all_allowed_pods(replicas: int, now: list[int], annotated: int, surge: int) -> None:
     wanted = deployment(replicas, surge, 1)
-    sets = [sized(str(at), size, 0, age=at, told=(told, told + surge)) for at, size in enumerate(now)]
+    sets = [
+        replica_set(str(at), size, 0, age=at, annotated=(annotated, annotated + surge)) for at, size in enumerate(now)
+    ]
     sizes = [size for _, size in proportional(wanted, sets[0], sets[1:])]
     assert all(size >= 0 for size in sizes)
     most = replicas + limits_of(wanted).surge if replicas else 0
     assert sum(sizes) == most or (sum(sizes) > most and min(sizes) == 0)
 
 
-def test_a_deployment_that_is_recreated_is_not_scaled_in_proportion() -> None:
-    assert proportional(deployment(5, kind="Recreate"), sized("n", 5, 1), [sized("a", 8)]) == []
+def test_recreate_is_never_scaled_proportionally() -> None:
+    assert proportional(deployment(5, kind="Recreate"), replica_set("n", 5, 1), [replica_set("a", 8)]) == []
 
 
 REVISION, HISTORY = revisions.REVISION, revisions.HISTORY
@@ -295,22 +349,22 @@ REVISION, HISTORY = revisions.REVISION, revisions.HISTORY
         pytest.param(["x"], {REVISION: "0"}, {REVISION: "1", HISTORY: "0"}, id="the others say none"),
     ],
 )
-def test_revisions(old: list[str], known: dict[str, str], wanted: dict[str, str]) -> None:
-    others = [sized(text, 0, annotations={REVISION: text}) for text in old]
-    assert revisions.annotations_of_newest(deployment(), others, sized("n", 1, annotations=known)) == wanted
+def test_revision_and_history_annotations(old: list[str], known: dict[str, str], wanted: dict[str, str]) -> None:
+    others = [replica_set(text, 0, annotations={REVISION: text}) for text in old]
+    assert revisions.annotations_of_newest(deployment(), others, replica_set("n", 1, annotations=known)) == wanted
 
 
-def test_the_oldest_numbers_of_a_long_history_are_forgotten() -> None:
+def test_long_revision_history_is_truncated() -> None:
     known = {REVISION: "900", HISTORY: ",".join(map(str, range(300, 799)))}
-    newest = sized("n", 1, annotations=known)
-    found = revisions.annotations_of_newest(deployment(), [sized("a", 0, annotations={REVISION: "901"})], newest)
+    newest = replica_set("n", 1, annotations=known)
+    found = revisions.annotations_of_newest(deployment(), [replica_set("a", 0, annotations={REVISION: "901"})], newest)
     assert len(found[HISTORY]) <= 2000
     assert found[HISTORY].endswith(",798,900")
 
 
-def test_annotations_of_the_deployment_are_those_of_its_newest_set() -> None:
+def test_deployment_annotations_are_copied_to_newest_set() -> None:
     given = {"reason": "why", "kubectl.kubernetes.io/last-applied-configuration": "{}", REVISION: "9", "kept": "new"}
-    one = sized("n", 1, annotations={"kept": "old", "own": "x"})
+    one = replica_set("n", 1, annotations={"kept": "old", "own": "x"})
     found = revisions.annotations_of_newest(deployment(annotations=given), [], one)
     assert found == {"reason": "why", "kept": "new", "own": "x", REVISION: "1"}
     made = revisions.annotations_of_newest(deployment(4, 3, 0, annotations=given), [], None)
@@ -318,8 +372,8 @@ def test_annotations_of_the_deployment_are_those_of_its_newest_set() -> None:
     assert made == {"reason": "why", "kept": "new", REVISION: "1", **sizes}
 
 
-def test_going_back_takes_the_template_and_its_reason() -> None:
-    then = sized("n", 0, annotations={REVISION: "2", "reason": "before", revisions.DESIRED: "4"})
+def test_rollback_restores_template_and_change_cause() -> None:
+    then = replica_set("n", 0, annotations={REVISION: "2", "reason": "before", revisions.DESIRED: "4"})
     labels = {"app": "web", HASH: "x"}
     template = PodTemplateSpec(metadata=ObjectMeta(labels=labels), spec=msgspec.Raw(b"{}"))
     then = replace(then, spec=replace(then.spec, template=template))
@@ -327,7 +381,7 @@ def test_going_back_takes_the_template_and_its_reason() -> None:
     found = revisions.rolled_back(now, then)
     assert found.metadata.annotations == {"reason": "before", REVISION: "3"}
     assert found.spec.template.metadata.labels == {"app": "web"}
-    assert revisions.last_but_one([then, sized("b", 1, annotations={REVISION: "3"}), sized("c", 1)]) == 2
+    assert revisions.last_but_one([then, replica_set("b", 1, annotations={REVISION: "3"}), replica_set("c", 1)]) == 2
 
 
 def template(spec: dict[str, Any], *, annotations: dict[str, str] | None = None, **labels: str) -> PodTemplateSpec:
@@ -364,19 +418,19 @@ def with_cpu(cpu: Any, **more: Any) -> PodTemplateSpec:
         ),
     ],
 )
-def test_templates_that_are_the_same(one: PodTemplateSpec, other: PodTemplateSpec, same: bool) -> None:
+def test_equal_templates_have_equal_hashes(one: PodTemplateSpec, other: PodTemplateSpec, same: bool) -> None:
     assert is_same(one, other) is same
     assert is_same(other, one) is same
     assert (template_hash(one, 0) == template_hash(other, 0)) is same
 
 
-def test_the_hash_depends_on_collisions_and_is_a_label() -> None:
+def test_template_hash_depends_on_collision_count() -> None:
     one = with_cpu("1")
     assert template_hash(one, 0) != template_hash(one, 1)
     assert 0 < len(template_hash(one, 0)) <= 10
 
 
-def test_a_new_replica_set() -> None:
+def test_new_replica_set_has_name_labels_and_owner() -> None:
     wanted = replace(deployment(min_ready_seconds=7), spec=replace(deployment().spec, template=with_cpu("1")))
     long = replace(wanted, metadata=replace(wanted.metadata, name="w" * 253))
     made = new_replica_set(long, "code", 4, {"a": "b"})
@@ -387,19 +441,23 @@ def test_a_new_replica_set() -> None:
     assert (made.spec.replicas, made.metadata.owner_references[0].uid) == (4, "u")
 
 
-def test_the_newest_is_the_oldest_of_those_with_the_template() -> None:
+def test_newest_set_is_the_oldest_with_equal_template() -> None:
     one, other, old = (
         replace(made, spec=replace(made.spec, template=with_cpu(cpu)))
-        for made, cpu in ((sized("a", 1, age=1), "1"), (sized("b", 1, age=2), "1"), (sized("c", 1, age=3), "2"))
+        for made, cpu in (
+            (replica_set("a", 1, age=1), "1"),
+            (replica_set("b", 1, age=2), "1"),
+            (replica_set("c", 1, age=3), "2"),
+        )
     )
     wanted = replace(deployment(), spec=replace(deployment().spec, template=with_cpu("1")))
     assert revisions.divide(wanted, [one, other, old]) == (other, (old, one))
     assert revisions.divide(deployment(), [one]) == (None, (one,))
 
 
-def test_the_numbers_of_the_status() -> None:
-    newest = sized("n", 5, 2, ready_replicas=3, terminating_replicas=1)
-    old = [sized("a", 8, 7, terminating_replicas=2), sized("b", 0, observed_generation=0)]
+def test_status_counts_replicas_of_all_sets() -> None:
+    newest = replica_set("n", 5, 2, ready_replicas=3, terminating_replicas=1)
+    old = [replica_set("a", 8, 7, terminating_replicas=2), replica_set("b", 0, observed_generation=0)]
     status = status_of(deployment(10, 3, 2, status=DeploymentStatus(collision_count=4)), newest, old, NOW)
     numbers = (status.replicas, status.updated_replicas, status.ready_replicas, status.available_replicas)
     assert numbers == (13, 5, 10, 9)
@@ -410,7 +468,7 @@ def test_the_numbers_of_the_status() -> None:
     ]
     few = status_of(deployment(12, 3, 2), newest, old, NOW)
     assert [(one.status, one.reason) for one in few.conditions] == [("False", "MinimumReplicasUnavailable")]
-    assert status_of(deployment(), sized("n", 1), [], NOW).terminating_replicas is None
+    assert status_of(deployment(), replica_set("n", 1), [], NOW).terminating_replicas is None
     assert status_of(deployment(), newest, old, NOW, terminating=False).terminating_replicas is None
 
 
@@ -420,7 +478,7 @@ def progress(reason: str, status: str = "True", updated: str = AGO) -> Condition
     )
 
 
-def rolled(
+def roll_out(
     before: DeploymentStatus, newest: ReplicaSet, *old: ReplicaSet, deadline: int | None = 60
 ) -> tuple[Deployment, DeploymentStatus]:
     wanted = deployment(3, 1, 0, status=before, progress_deadline_seconds=deadline)
@@ -442,30 +500,32 @@ BEFORE = DeploymentStatus(replicas=3, updated_replicas=1, ready_replicas=3, avai
         pytest.param("NewReplicaSetAvailable", (3, 2), (0, 0), ("True", "NewReplicaSetAvailable", AGO), id="at rest"),
     ],
 )
-def test_progress(known: str, newest: tuple[int, int], old: tuple[int, int], wanted: tuple[str, str, str]) -> None:
+def test_progressing_condition_by_replica_counts(
+    known: str, newest: tuple[int, int], old: tuple[int, int], wanted: tuple[str, str, str]
+) -> None:
     before = replace(BEFORE, conditions=(progress(known),))
-    _, status = rolled(before, sized("n", *newest), sized("a", *old))
+    _, status = roll_out(before, replica_set("n", *newest), replica_set("a", *old))
     (found,) = (one for one in status.conditions if one.type == "Progressing")
     assert (found.status, found.reason, found.last_update_time) == wanted
     assert found.last_transition_time == (AGO if found.status == "True" else AT_NOW)
 
 
-def test_without_a_deadline_nothing_is_said_of_progress() -> None:
+def test_without_deadline_there_is_no_progressing_condition() -> None:
     before = replace(BEFORE, conditions=(progress("ReplicaSetUpdated"),))
     for deadline in (None, (1 << 31) - 1):
-        _, status = rolled(before, sized("n", 2), sized("a", 2), deadline=deadline)
+        _, status = roll_out(before, replica_set("n", 2), replica_set("a", 2), deadline=deadline)
         assert [one.type for one in status.conditions] == ["Available"]
 
 
-def test_what_keeps_a_replica_set_from_its_pods_is_told() -> None:
+def test_replica_failure_condition_is_copied_from_sets() -> None:
     failed = Condition(type="ReplicaFailure", status="True", reason="FailedCreate", last_transition_time=AGO)
     other = replace(failed, reason="FailedDelete")
-    _, status = rolled(BEFORE, sized("n", 2, conditions=(failed,)), sized("a", 2, conditions=(other,)))
-    (told,) = (one for one in status.conditions if one.type == "ReplicaFailure")
-    assert (told.reason, told.last_update_time) == ("FailedCreate", AGO)
-    _, status = rolled(status, sized("n", 2), sized("a", 2, conditions=(other,)))
+    _, status = roll_out(BEFORE, replica_set("n", 2, conditions=(failed,)), replica_set("a", 2, conditions=(other,)))
+    (condition,) = (one for one in status.conditions if one.type == "ReplicaFailure")
+    assert (condition.reason, condition.last_update_time) == ("FailedCreate", AGO)
+    _, status = roll_out(status, replica_set("n", 2), replica_set("a", 2, conditions=(other,)))
     assert [one.reason for one in status.conditions if one.type == "ReplicaFailure"] == ["FailedDelete"]
-    _, status = rolled(status, sized("n", 2), sized("a", 2))
+    _, status = roll_out(status, replica_set("n", 2), replica_set("a", 2))
     assert [one for one in status.conditions if one.type == "ReplicaFailure"] == []
 
 
@@ -478,10 +538,12 @@ def test_what_keeps_a_replica_set_from_its_pods_is_told() -> None:
         pytest.param("ReplicaSetUpdated", AGO, (3, 3), None, id="complete"),
     ],
 )
-def test_when_to_look_for_progress(reason: str, updated: str, counts: tuple[int, int], seconds: float | None) -> None:
+def test_requeue_for_progress_deadline(
+    reason: str, updated: str, counts: tuple[int, int], seconds: float | None
+) -> None:
     before = replace(BEFORE, conditions=(progress(reason, updated=updated),))
     wanted = deployment(3, 1, 0, status=before, progress_deadline_seconds=60)
-    status = status_of(wanted, sized("n", *counts), [], NOW)
+    status = status_of(wanted, replica_set("n", *counts), [], NOW)
     assert next_look(wanted, status, NOW) == seconds
 
 
@@ -497,7 +559,7 @@ def test_when_to_look_for_progress(reason: str, updated: str, counts: tuple[int,
         (False, None, None),
     ],
 )
-def test_what_is_said_of_a_pause(paused: bool, known: str | None, reason: str | None) -> None:
+def test_paused_condition_by_state(paused: bool, known: str | None, reason: str | None) -> None:
     status = DeploymentStatus(conditions=(progress(known),) if known else ())
     found = pause_condition(deployment(paused=paused, progress_deadline_seconds=60, status=status), NOW)
     assert (found.reason if found else None) == reason

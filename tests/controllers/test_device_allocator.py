@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given as drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.common.api.devices import AllocationResult, ResourceClaim, ResourceSlice
@@ -15,19 +15,19 @@ from controllers.scheduler.allocator import Attempt, allocate
 from controllers.scheduler.device_requests import AllocationError, requests_of
 from controllers.scheduler.devices import Devices, PodDevices
 from controllers.scheduler.node_info import NodeInfo
-from tests.controllers.device_world import (
+from tests.controllers.device_builders import (
     Tree,
+    allocated_claim,
     claim,
     device,
     device_class,
-    given,
-    published,
+    device_slice,
+    devices_of,
+    exactly,
+    pod_with_claims,
     request,
-    user,
-    wanted,
-    world,
 )
-from tests.controllers.scheduling import cluster, node
+from tests.controllers.scheduling_builders import cluster, node
 
 BIG = 'device.capacity["d.org"].memory.compareTo(quantity("40Gi")) >= 0'
 SAME = {"matchAttribute": "d.org/numa"}
@@ -40,10 +40,10 @@ def info(name: str = "a", **labels: str) -> NodeInfo:
     return cluster([node(name, labels)]).nodes[name]
 
 
-def looked_at(devices: Devices, claims: Sequence[ResourceClaim], on: NodeInfo | None = None) -> str:
+def search(devices: Devices, claims: Sequence[ResourceClaim], on: NodeInfo | None = None) -> str:
     """The devices that the claims of a pod get on a node, or why it has none."""
     there = on or info()
-    found = PodDevices(user(*(one.metadata.name for one in claims)), devices)
+    found = PodDevices(pod_with_claims(*(one.metadata.name for one in claims)), devices)
     if found.hindrance is not None:
         return found.hindrance.reason
     why = found.rejects(there)
@@ -57,15 +57,15 @@ def _shown(allocation: AllocationResult) -> str:
     return " ".join(f"{one.request}={one.device}" for one in allocation.devices.results)
 
 
-def got(
+def found_by(
     slices: Sequence[ResourceSlice], *claims: ResourceClaim, others: Sequence[ResourceClaim] = (), **more: Any
 ) -> str:
-    devices = world(slices, [*claims, *others], more.pop("classes", ()))
-    return looked_at(devices, claims, **more)
+    devices = devices_of(slices, [*claims, *others], more.pop("classes", ()))
+    return search(devices, claims, **more)
 
 
 NONE = "cannot allocate all claims"
-GPUS = published("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", {"memory": "40Gi"}, numa=1),
+GPUS = device_slice("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", {"memory": "40Gi"}, numa=1),
                  device("g2", {"memory": "80Gi"}, numa=1))  # fmt: skip
 
 
@@ -90,12 +90,12 @@ GPUS = published("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", {"m
         ([claim("c", request(), constraints=[{"matchAttribute": "d.org/other"}])], NONE),
         ([claim("c", request("x"), request("y", BIG, count=2))], "x=g0 y=g1 y=g2"),
         # The first alternative that leads to something.
-        ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **wanted(BIG)}, {"name": "t", **wanted()}]})],
+        ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **exactly(BIG)}, {"name": "t", **exactly()}]})],
          "r/s=g1"),
-        ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **wanted("false")}, {"name": "t", **wanted()}]})],
+        ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **exactly("false")}, {"name": "t", **exactly()}]})],
          "r/t=g0"),
         ([claim("c", {"name": "r", "firstAvailable": [
-            {"name": "s", **wanted(BIG, count=2)}, {"name": "t", **wanted()}]}, request("q", BIG))], "r/t=g0 q=g1"),
+            {"name": "s", **exactly(BIG, count=2)}, {"name": "t", **exactly()}]}, request("q", BIG))], "r/t=g0 q=g1"),
         ([claim("c", request("r", 'device.attributes["d.org"].numa == 1 && device.driver == "d.org"'))], "r=g1"),
         ([claim("c", request("r", 'device.attributes["d.org"].none'))], "CEL runtime error: no such key: none"),
         ([claim("c", request("r", "1 +"))], "CEL compile error"),
@@ -103,35 +103,38 @@ GPUS = published("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", {"m
         ([claim("c", request(count=33))], NONE),
     ],
 )  # fmt: skip
-def test_devices_are_taken_in_order(claims: Sequence[ResourceClaim], found: str) -> None:
-    assert got([GPUS], *claims).startswith(found)
+def test_devices_are_allocated_in_order(claims: Sequence[ResourceClaim], found: str) -> None:
+    assert found_by([GPUS], *claims).startswith(found)
 
 
-def test_a_class_selects_too() -> None:
-    assert got([GPUS], claim("c", request(of="big")), classes=[device_class("big", BIG)]) == "r=g1"
+def test_selectors_of_class_apply() -> None:
+    assert found_by([GPUS], claim("c", request(of="big")), classes=[device_class("big", BIG)]) == "r=g1"
 
 
-def test_what_claims_have_is_nobody_elses() -> None:
-    assert got([GPUS], claim("c", request()), others=[given("o", "g0")]) == "r=g1"
-    assert got([GPUS], claim("c", request()), others=[given("o", "g0", "g1", "g2")]) == NONE
-    assert got([GPUS], claim("c", request(allocationMode="All")), others=[given("o", "g0")]) == NONE
+def test_devices_of_other_claims_are_not_allocated() -> None:
+    assert found_by([GPUS], claim("c", request()), others=[allocated_claim("o", "g0")]) == "r=g1"
+    assert found_by([GPUS], claim("c", request()), others=[allocated_claim("o", "g0", "g1", "g2")]) == NONE
+    assert found_by([GPUS], claim("c", request(allocationMode="All")), others=[allocated_claim("o", "g0")]) == NONE
 
 
-def test_administration_shares_with_everybody_but_itself() -> None:
-    everything = given("o", "g0", "g1", "g2")
+def test_admin_access_shares_allocated_devices() -> None:
+    everything = allocated_claim("o", "g0", "g1", "g2")
     admin = claim("c", request("r", adminAccess=True, count=2))
-    assert got([GPUS], admin, others=[everything]) == "r=g0 r=g1"
-    assert got([GPUS], claim("c", request(adminAccess=True, count=4)), others=[everything]) == NONE
-    for_admin = given("o", "g0", adminAccess=True)
-    assert got([GPUS], claim("c", request()), others=[for_admin]) == "r=g0"
+    assert found_by([GPUS], admin, others=[everything]) == "r=g0 r=g1"
+    assert found_by([GPUS], claim("c", request(adminAccess=True, count=4)), others=[everything]) == NONE
+    for_admin = allocated_claim("o", "g0", adminAccess=True)
+    assert found_by([GPUS], claim("c", request()), others=[for_admin]) == "r=g0"
 
 
-def test_taints_keep_claims_away_that_do_not_tolerate_them() -> None:
-    slices = [published("a", device("bad", taints=[TAINT]), "good")]
-    assert got(slices, claim("c", request())) == "r=good"
-    assert got(slices, claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))) == "r=bad"
-    assert got(slices, claim("c", request(allocationMode="All"))) == NONE
-    assert got([published("a", device("x", taints=[{"key": "k", "effect": "None"}]))], claim("c", request())) == "r=x"
+def test_tainted_devices_require_tolerations() -> None:
+    slices = [device_slice("a", device("bad", taints=[TAINT]), "good")]
+    assert found_by(slices, claim("c", request())) == "r=good"
+    assert found_by(slices, claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))) == "r=bad"
+    assert found_by(slices, claim("c", request(allocationMode="All"))) == NONE
+    assert (
+        found_by([device_slice("a", device("x", taints=[{"key": "k", "effect": "None"}]))], claim("c", request()))
+        == "r=x"
+    )
 
 
 ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]}
@@ -140,37 +143,39 @@ ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
 @pytest.mark.parametrize(
     ("slices", "found"),
     [
-        ([published("b", "d")], NONE),
-        ([published("s", "d", allNodes=True)], "r=d"),
-        ([published("s", "d", nodeSelector=ZONE)], "r=d"),
-        ([published("s", device("d", nodeName="b"), device("e", nodeSelector=ZONE), perDeviceNodeSelection=True)],
+        ([device_slice("b", "d")], NONE),
+        ([device_slice("s", "d", allNodes=True)], "r=d"),
+        ([device_slice("s", "d", nodeSelector=ZONE)], "r=d"),
+        ([device_slice("s", device("d", nodeName="b"), device("e", nodeSelector=ZONE), perDeviceNodeSelection=True)],
          "r=e"),
-        ([published("s", device("d", nodeName="b"), perDeviceNodeSelection=True)], NONE),
+        ([device_slice("s", device("d", nodeName="b"), perDeviceNodeSelection=True)], NONE),
         # Pools by driver and name, slices by name, devices as they are listed.
-        ([published("z", "d", pool="p", nodeName="a", count=2), published("y", "e", pool="p", nodeName="a", count=2)],
+        ([device_slice("z", "d", pool="p", nodeName="a", count=2),
+          device_slice("y", "e", pool="p", nodeName="a", count=2)],
          "r=e"),
-        ([published("x", "d", pool="q", nodeName="a"), published("y", "e", pool="p", nodeName="a")], "r=e"),
-        ([published("x", device("d", bindingConditions=["Ready"]), pool="p", nodeName="a"),
-          published("y", "e", pool="q", nodeName="a")], "r=e"),
+        ([device_slice("x", "d", pool="q", nodeName="a"), device_slice("y", "e", pool="p", nodeName="a")], "r=e"),
+        ([device_slice("x", device("d", bindingConditions=["Ready"]), pool="p", nodeName="a"),
+          device_slice("y", "e", pool="q", nodeName="a")], "r=e"),
         # Pools that are not whole, not of today, or not right.
-        ([published("a", "d", count=2)], NONE),
-        ([published("a", "d", pool="p", count=2), published("b", "e", pool="p", count=2)], "r=d"),
-        ([published("a", "d", pool="p"), published("b", "e", pool="p", generation=2)], "r=d"),
-        ([published("a", "d", pool="p", count=2), published("b", "e", pool="p", generation=2)], NONE),
-        ([published("x", "d", pool="p", nodeName="a"), published("y", "e", pool="p", nodeName="a", generation=2)],
+        ([device_slice("a", "d", count=2)], NONE),
+        ([device_slice("a", "d", pool="p", count=2), device_slice("b", "e", pool="p", count=2)], "r=d"),
+        ([device_slice("a", "d", pool="p"), device_slice("b", "e", pool="p", generation=2)], "r=d"),
+        ([device_slice("a", "d", pool="p", count=2), device_slice("b", "e", pool="p", generation=2)], NONE),
+        ([device_slice("x", "d", pool="p", nodeName="a"), device_slice("y", "e", pool="p", nodeName="a", generation=2)],
          "r=e"),
-        ([published("x", "d", pool="p", nodeName="a", count=2), published("y", "d", pool="p", nodeName="a", count=2)],
+        ([device_slice("x", "d", pool="p", nodeName="a", count=2),
+          device_slice("y", "d", pool="p", nodeName="a", count=2)],
          "invalid resource pools were encountered"),
-        ([published("x", "d", "d", pool="p", nodeName="a"), published("y", "e", nodeName="a")], "r=e"),
+        ([device_slice("x", "d", "d", pool="p", nodeName="a"), device_slice("y", "e", nodeName="a")], "r=e"),
     ],
 )  # fmt: skip
-def test_nodes_reach_devices_of_whole_pools(slices: Sequence[ResourceSlice], found: str) -> None:
-    assert got(slices, claim("c", request()), on=info(zone="x")) == found
+def test_devices_by_node_selector_of_slice(slices: Sequence[ResourceSlice], found: str) -> None:
+    assert found_by(slices, claim("c", request()), on=info(zone="x")) == found
 
 
-def test_all_devices_of_a_pool_that_is_not_known_are_not_had() -> None:
-    half = [published("a", "d", count=2), published("y", "e", nodeName="a")]
-    found = got(half, claim("c", request(allocationMode="All")))
+def test_all_devices_of_incomplete_pool_are_refused() -> None:
+    half = [device_slice("a", "d", count=2), device_slice("y", "e", nodeName="a")]
+    found = found_by(half, claim("c", request(allocationMode="All")))
     assert found == "request r: asks for all devices, but resource pool d.org/a is currently being updated"
 
 
@@ -178,23 +183,23 @@ def consumes(number: int, of: str = "set") -> Tree:
     return {"consumesCounters": [{"counterSet": of, "counters": {"slots": {"value": str(number)}}}]}
 
 
-def test_counters_are_never_exceeded() -> None:
-    counters = published(
+def test_shared_counters_are_never_exceeded() -> None:
+    counters = device_slice(
         "c", pool="p", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": "4"}}}]
     )
-    parts = published(
+    parts = device_slice(
         "s", device("whole", **consumes(4)), device("h0", **consumes(2)), device("h1", **consumes(2)),
         pool="p", count=2, nodeName="a",
     )  # fmt: skip
     slices = [counters, parts]
-    assert got(slices, claim("c", request())) == "r=whole"
-    assert got(slices, claim("c", request(count=2))) == "r=h0 r=h1"
-    assert got(slices, claim("c", request(count=3))) == NONE
-    assert got(slices, claim("c", request()), others=[given("o", "h0", pool="p")]) == "r=h1"
-    assert got(slices, claim("c", request()), others=[given("o", "whole", pool="p")]) == NONE
-    assert got([parts], claim("c", request())) == NONE  # half of the pool
-    wrong = [published("s", device("d", **consumes(1, of="none")))]
-    assert got(wrong, claim("c", request()), on=info("s")) == "invalid resource pools were encountered"
+    assert found_by(slices, claim("c", request())) == "r=whole"
+    assert found_by(slices, claim("c", request(count=2))) == "r=h0 r=h1"
+    assert found_by(slices, claim("c", request(count=3))) == NONE
+    assert found_by(slices, claim("c", request()), others=[allocated_claim("o", "h0", pool="p")]) == "r=h1"
+    assert found_by(slices, claim("c", request()), others=[allocated_claim("o", "whole", pool="p")]) == NONE
+    assert found_by([parts], claim("c", request())) == NONE  # half of the pool
+    wrong = [device_slice("s", device("d", **consumes(1, of="none")))]
+    assert found_by(wrong, claim("c", request()), on=info("s")) == "invalid resource pools were encountered"
 
 
 def shared(name: str, value: str = "10Gi", **policy: Any) -> Tree:
@@ -227,9 +232,9 @@ VALUES = {"default": "2Gi", "validValues": ["2Gi", "6Gi"]}
         (VALUES, "7Gi", None),
     ],
 )
-def test_what_is_consumed_follows_the_policy(policy: Tree, amount: str, consumed: str | None) -> None:
-    devices = world([published("a", shared("d", **policy))], [claim("c", part(amount))])
-    found = PodDevices(user("c"), devices)
+def test_consumed_capacity_follows_request_policy(policy: Tree, amount: str, consumed: str | None) -> None:
+    devices = devices_of([device_slice("a", shared("d", **policy))], [claim("c", part(amount))])
+    found = PodDevices(pod_with_claims("c"), devices)
     if consumed is None:
         assert found.rejects(info())[0].reason == NONE
         return
@@ -241,24 +246,24 @@ def test_what_is_consumed_follows_the_policy(policy: Tree, amount: str, consumed
     assert result.share_id
 
 
-def test_claims_share_a_device_while_there_is_capacity() -> None:
-    slices = [published("a", shared("d"), shared("e"))]
-    assert got(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"))) == "x=d y=e"
-    assert got(slices, claim("c", part("5Gi", "x"), part("5Gi", "y"))) == "x=d y=d"
-    assert got(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"), part("6Gi", "z"))) == NONE
-    used = given("o", "d", shareID="1", consumedCapacity={"memory": "7Gi"})
-    assert got(slices, claim("c", part("4Gi")), others=[used]) == "r=e"
-    assert got(slices, claim("c", part("3Gi")), others=[used]) == "r=d"
-    assert got(slices, claim("c", request("r", capacity={"requests": {"none": "1"}}))) == NONE
+def test_claims_share_device_until_capacity_is_used() -> None:
+    slices = [device_slice("a", shared("d"), shared("e"))]
+    assert found_by(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"))) == "x=d y=e"
+    assert found_by(slices, claim("c", part("5Gi", "x"), part("5Gi", "y"))) == "x=d y=d"
+    assert found_by(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"), part("6Gi", "z"))) == NONE
+    used = allocated_claim("o", "d", shareID="1", consumedCapacity={"memory": "7Gi"})
+    assert found_by(slices, claim("c", part("4Gi")), others=[used]) == "r=e"
+    assert found_by(slices, claim("c", part("3Gi")), others=[used]) == "r=d"
+    assert found_by(slices, claim("c", request("r", capacity={"requests": {"none": "1"}}))) == NONE
 
 
-def test_an_allocation_says_all_there_is_to_say() -> None:
+def test_allocation_contains_config_results_and_selector() -> None:
     config = [{"opaque": {"driver": "d.org", "parameters": LATER}}]
     classes = [device_class("any", config=config)]
     own = [{"requests": ["x"], "opaque": {"driver": "d.org", "parameters": {}}}]
     asked = claim("c", request("x", adminAccess=True), request("y"), config=own)
-    devices = world([published("s", "d", "e", nodeSelector=ZONE)], [asked], classes)
-    (one,) = PodDevices(user("c"), devices).plan(info(zone="x"))
+    devices = devices_of([device_slice("s", "d", "e", nodeSelector=ZONE)], [asked], classes)
+    (one,) = PodDevices(pod_with_claims("c"), devices).plan(info(zone="x"))
     assert one.allocation is not None
     assert msgspec.json.decode(msgspec.json.encode(one.allocation)) == {
         "devices": {
@@ -275,9 +280,9 @@ def test_an_allocation_says_all_there_is_to_say() -> None:
     }
 
 
-def test_a_device_of_a_node_is_had_on_that_node_only() -> None:
-    devices = world([GPUS], [claim("c", request())])
-    (one,) = PodDevices(user("c"), devices).plan(info())
+def test_device_of_node_slice_pins_claim_to_node() -> None:
+    devices = devices_of([GPUS], [claim("c", request())])
+    (one,) = PodDevices(pod_with_claims("c"), devices).plan(info())
     assert one.allocation is not None
     field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
     assert msgspec.json.decode(msgspec.json.encode(one.allocation.node_selector)) == {
@@ -285,25 +290,25 @@ def test_a_device_of_a_node_is_had_on_that_node_only() -> None:
     }
 
 
-def test_a_search_that_leads_nowhere_is_given_up() -> None:
-    pairs = [published("a", *(device(f"d{n}", numa=n // 2) for n in range(60)))]
+def test_search_stops_at_step_limit() -> None:
+    pairs = [device_slice("a", *(device(f"d{n}", numa=n // 2) for n in range(60)))]
     hopeless = claim("c", request(count=3), request("q", count=4), constraints=[SAME, {**SAME, "requests": ["r"]}])
-    assert got(pairs, hopeless) == NONE
-    many = [published("a", *(device(f"d{n}") for n in range(60)))]
+    assert found_by(pairs, hopeless) == NONE
+    many = [device_slice("a", *(device(f"d{n}") for n in range(60)))]
     requests = [request(f"r{n}", count=2) for n in range(8)]
     never = claim("c", *requests, request("last", "device.allowMultipleAllocations"))
-    assert got(many, never) == "too many steps to find devices"
+    assert found_by(many, never) == "too many steps to find devices"
 
 
-def test_steps_are_bounded_for_all_nodes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices = world([GPUS], [asked := claim("c", request())])
+def test_step_limit_is_shared_by_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = devices_of([GPUS], [asked := claim("c", request())])
     attempt = Attempt(devices.usage, steps=3)
     there = info().node
     assert there is not None
     with pytest.raises(AllocationError, match="too many steps"):
         next(allocate(attempt, there, devices.pools.of(there), [requests_of(asked, devices.device_class)]))
     monkeypatch.setattr(allocator, "MOST_STEPS", 2)
-    assert got([GPUS], asked) == "too many steps to find devices"
+    assert found_by([GPUS], asked) == "too many steps to find devices"
 
 
 # Beside one who tries everything.
@@ -315,20 +320,22 @@ small_devices = st.lists(
 small_requests = st.lists(st.tuples(st.booleans(), st.integers(1, 2)), min_size=1, max_size=3)
 
 
-@drawn(small_devices, small_requests, st.sampled_from([None, "match", "distinct"]), st.integers(0, 4))
-def test_what_can_be_allocated_is(
+@given(small_devices, small_requests, st.sampled_from([None, "match", "distinct"]), st.integers(0, 4))
+def test_allocator_agrees_with_exhaustive_search(
     there: list[tuple[int, bool, int, bool]], asked: list[tuple[bool, int]], constraint: str | None, slots: int
 ) -> None:
     """Devices are (numa, whether fast, slots of a counter that they take, whether somebody has them)."""
     devices = [device(f"d{n}", numa=one[0], fast=one[1], **consumes(one[2])) for n, one in enumerate(there)]
-    counters = published(
+    counters = device_slice(
         "z", pool="a", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": str(slots)}}}]
     )
     fast = 'device.attributes["d.org"].fast'
     rules = {"match": [SAME], "distinct": [DISTINCT], None: []}[constraint]
     requests = [request(f"r{n}", *([fast] if only else []), count=count) for n, (only, count) in enumerate(asked)]
-    taken = given("o", *(f"d{n}" for n, one in enumerate(there) if one[3]))
-    found = got([published("a", *devices, count=2), counters], claim("c", *requests, constraints=rules), others=[taken])
+    taken = allocated_claim("o", *(f"d{n}" for n, one in enumerate(there) if one[3]))
+    found = found_by(
+        [device_slice("a", *devices, count=2), counters], claim("c", *requests, constraints=rules), others=[taken]
+    )
     every = [only for only, count in asked for _ in range(count)]
     left = slots - sum(one[2] for one in there if one[3])
 

@@ -22,22 +22,22 @@ from controllers.scheduler.decide import Choice, Decider
 from controllers.scheduler.devices import ClaimPlan, Devices, PodDevices
 from controllers.scheduler.scheduler import Assigned, Scheduler
 from controllers.shared.device_claims import devices_of
-from tests.controllers.device_world import claim, device, device_class, published, request, user
-from tests.controllers.scheduling import node, wanted
+from tests.controllers.device_builders import claim, device, device_class, device_slice, pod_with_claims, request
+from tests.controllers.scheduling_builders import node, wanted
 
 STEPS = 80
 SLOTS, MEMORY = 4, 8
 PARTS = ("p0", "p1", "p2")
 
 
-class World:
+class FakeCluster:
     """A server: what there is of claims and pods, and what the scheduler was told."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.claims: dict[Key, ResourceClaim] = {}
-        self.told: dict[Key, ResourceClaim] = {}
-        self.devices = Devices(claim=self.told.get, device_class={"any": device_class()}.get)
+        self.cached: dict[Key, ResourceClaim] = {}
+        self.devices = Devices(claim=self.cached.get, device_class={"any": device_class()}.get)
         self.scheduler = Scheduler(Decider(ClusterState()), ["default-scheduler"], devices=self.devices)
         self.pods: dict[str, Pod] = {}
         self.slices: dict[str, ResourceSlice] = {}
@@ -52,8 +52,8 @@ class World:
         shared = device("shared", {"memory": f"{MEMORY}Gi"}, allowMultipleAllocations=True)
         counters = [{"name": "set", "counters": {"slots": {"value": str(SLOTS)}}}]
         for one in (
-            published(f"{name}-d", *parts, shared, "plain", pool=name, count=2, nodeName=name),
-            published(f"{name}-c", pool=name, count=2, sharedCounters=counters),
+            device_slice(f"{name}-d", *parts, shared, "plain", pool=name, count=2, nodeName=name),
+            device_slice(f"{name}-c", pool=name, count=2, sharedCounters=counters),
         ):
             self.slices[one.metadata.name] = one
             self.devices.pools.set_slice(one.metadata.name, one)
@@ -65,15 +65,15 @@ class World:
         self.claims[key_of(one)] = one
         return one
 
-    def tell(self) -> None:
-        for key in sorted(self.told.keys() | self.claims.keys()):
-            if self.told.get(key) is not self.claims.get(key) and self.chance.random() < 0.7:
-                self.tell_of(key)
+    def deliver(self) -> None:
+        for key in sorted(self.cached.keys() | self.claims.keys()):
+            if self.cached.get(key) is not self.claims.get(key) and self.chance.random() < 0.7:
+                self.deliver_claim(key)
 
-    def tell_of(self, key: Key) -> None:
-        before, after = self.told.pop(key, None), self.claims.get(key)
+    def deliver_claim(self, key: Key) -> None:
+        before, after = self.cached.pop(key, None), self.claims.get(key)
         if after is not None:
-            self.told[key] = after
+            self.cached[key] = after
         self.scheduler.claim_changed(key, before, after, self.now)
 
     def add_pod(self) -> None:
@@ -84,7 +84,7 @@ class World:
         name = f"c{self.made}"
         self.write(claim(name, request("r", **asked)))
         names = [name, self.chance.choice(sorted(self.claims)).name] if self.chance.random() < 0.3 else [name]
-        one = user(*dict.fromkeys(names), name=f"p{self.made}")
+        one = pod_with_claims(*dict.fromkeys(names), name=f"p{self.made}")
         self.pods[one.metadata.uid] = one
         self.scheduler.pod_changed(None, one, self.now)
 
@@ -135,37 +135,37 @@ class World:
         return True
 
     def check(self) -> None:
-        had: Counter[tuple[str, str]] = Counter()
+        allocated: Counter[tuple[str, str]] = Counter()
         memory: Counter[str] = Counter()
         for one in self.claims.values():
             for each in devices_of(one):
                 if each.admin_access:
                     continue
                 if each.share_id is None:
-                    had[each.pool, each.device] += 1
+                    allocated[each.pool, each.device] += 1
                 memory[each.pool] += int(parse(each.consumed_capacity.get("memory", "0")).number)
-        assert all(number == 1 for number in had.values()), "a device is had twice"
+        assert all(number == 1 for number in allocated.values()), "a device is had twice"
         for pool in "ab":
-            assert sum(2 for of, name in had if of == pool and name in PARTS) <= SLOTS
+            assert sum(2 for of, name in allocated if of == pool and name in PARTS) <= SLOTS
             assert memory[pool] <= MEMORY << 30
 
     def settle(self) -> None:
         for _ in range(60):
             self.now += 20.0
-            for key in sorted(self.told.keys() | self.claims.keys()):
-                self.tell_of(key)
+            for key in sorted(self.cached.keys() | self.claims.keys()):
+                self.deliver_claim(key)
             self.step()
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_devices_are_had_once_and_no_pod_waits_that_fits(seed: int) -> None:
-    world = World(seed)
+def test_random_hours_allocate_once_and_leave_no_pod_waiting(seed: int) -> None:
+    fake = FakeCluster(seed)
     for _ in range(STEPS):
-        world.chance.choice((world.add_pod, world.delete_pod, world.tell, world.step, world.step, world.step))()
-    world.settle()
-    had = [one for each in world.claims.values() for one in devices_of(each) if not one.admin_access]
-    assert world.devices.usage.whole.total() + world.devices.usage.shared.total() == len(had)
-    for queued in world.scheduler.queue.pods.values():
-        found = PodDevices(queued.pod, world.devices)
+        fake.chance.choice((fake.add_pod, fake.delete_pod, fake.deliver, fake.step, fake.step, fake.step))()
+    fake.settle()
+    allocated = [one for each in fake.claims.values() for one in devices_of(each) if not one.admin_access]
+    assert fake.devices.usage.whole.total() + fake.devices.usage.shared.total() == len(allocated)
+    for queued in fake.scheduler.queue.pods.values():
+        found = PodDevices(queued.pod, fake.devices)
         others = {"attached": (found,), "hindrance": found.hindrance}
-        assert not isinstance(Decider(world.scheduler.state).decide(wanted(queued.pod, **others)), Choice)
+        assert not isinstance(Decider(fake.scheduler.state).decide(wanted(queued.pod, **others)), Choice)

@@ -53,7 +53,7 @@ def tolerating(seconds: int | None = None, **fields: str) -> Toleration:
         ((tolerating(60, operator="Gt", value="v"),), 0),
     ],
 )
-def test_how_long_a_taint_is_tolerated(tolerations: tuple[Toleration, ...], seconds: float) -> None:
+def test_tolerated_seconds_by_tolerations(tolerations: tuple[Toleration, ...], seconds: float) -> None:
     assert tolerated_seconds(NO_EXECUTE, tolerations) == seconds
 
 
@@ -93,7 +93,7 @@ OTHER_EFFECTS = (Taint(key="k", effect="NoSchedule"), Taint(key="k", effect="Non
         ([published(NO_EXECUTE)], [rule(EVERYTHING)], (tolerating(60),), [160, 100]),
     ],
 )
-def test_why_and_when_a_pod_is_to_go(
+def test_eviction_times_by_taints_rules_and_tolerations(
     pool: list[ResourceSlice], rules: list[DeviceTaintRule], tolerations: tuple[Toleration, ...], due: list[float]
 ) -> None:
     device = AllocatedDevice(driver="driver", pool="pool", device="d", tolerations=tolerations)
@@ -114,11 +114,11 @@ def test_why_and_when_a_pod_is_to_go(
         (DeviceTaintSelector(device="e"), False),
     ],
 )
-def test_what_a_rule_selects(selector: DeviceTaintSelector | None, selected: bool) -> None:
+def test_which_devices_a_rule_selects(selector: DeviceTaintSelector | None, selected: bool) -> None:
     assert selector_of(rule(selector))(AllocatedDevice(driver="driver", pool="pool", device="d")) is selected
 
 
-def test_devices_of_earlier_generations_are_published_no_more() -> None:
+def test_devices_of_older_pool_generations_are_ignored() -> None:
     slices = [published(), published(generation=2, name="t", device="f")]
     assert [(one.driver, one.pool, one.device) for one in published_devices(slices)] == [
         ("driver", "pool", "f"),
@@ -157,7 +157,7 @@ def test_devices_of_earlier_generations_are_published_no_more() -> None:
         ),
     ],
 )
-def test_what_the_status_of_a_rule_says(
+def test_rule_condition_by_effect_and_counts(
     effect: str, counts: Counts, evicted: int, status: str, reason: str, message: str
 ) -> None:
     condition = progress(rule(EVERYTHING, effect), counts, evicted)

@@ -10,12 +10,19 @@ from controllers.scheduler.decide import Decider
 from controllers.scheduler.device_pools import DeviceID
 from controllers.scheduler.device_usage import DeviceUsage
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
-from tests.controllers.device_world import claim, given, published, request, user, world
-from tests.controllers.scheduling import node
+from tests.controllers.device_builders import (
+    allocated_claim,
+    claim,
+    device_slice,
+    devices_of,
+    pod_with_claims,
+    request,
+)
+from tests.controllers.scheduling_builders import node
 
 GPU = DeviceID("d.org", "a", "g0")
 FREE = claim("c", request())
-TAKEN = given("c", "g0")
+TAKEN = allocated_claim("c", "g0")
 
 
 def at(version: str, one: ResourceClaim, uid: str = "c") -> ResourceClaim:
@@ -23,7 +30,7 @@ def at(version: str, one: ResourceClaim, uid: str = "c") -> ResourceClaim:
 
 
 @pytest.mark.parametrize(
-    ("written", "told", "has"),
+    ("written", "update", "has"),
     [
         ("", at("1", FREE), True),  # what was known before
         ("", at("9", FREE), True),  # somebody wrote something else
@@ -35,7 +42,7 @@ def at(version: str, one: ResourceClaim, uid: str = "c") -> ResourceClaim:
         ("5", at("5", TAKEN), True),
     ],
 )
-def test_what_was_decided_holds_until_the_server_says_more(written: str, told: ResourceClaim | None, has: bool) -> None:
+def test_assumed_allocation_holds_until_newer_version(written: str, update: ResourceClaim | None, has: bool) -> None:
     usage = DeviceUsage()
     usage.set_claim(key_of(FREE), FREE)
     assert TAKEN.status.allocation is not None
@@ -44,11 +51,11 @@ def test_what_was_decided_holds_until_the_server_says_more(written: str, told: R
     assert usage.whole[GPU] == 1
     if written:
         usage.written(at(written, TAKEN))
-    usage.set_claim(key_of(FREE), told)
+    usage.set_claim(key_of(FREE), update)
     assert usage.whole[GPU] == has
 
 
-def test_a_claim_that_is_yet_to_be_made_has_its_devices_when_it_is() -> None:
+def test_assumed_claim_without_uid_keeps_its_devices() -> None:
     usage = DeviceUsage()
     assert TAKEN.status.allocation is not None
     usage.assume(at("", FREE, uid=""), TAKEN.status.allocation)
@@ -59,7 +66,7 @@ def test_a_claim_that_is_yet_to_be_made_has_its_devices_when_it_is() -> None:
     assert GPU not in usage.whole
 
 
-def test_what_did_not_come_to_the_server_is_free_again() -> None:
+def test_forgotten_allocation_frees_unwritten_devices() -> None:
     usage = DeviceUsage()
     assert TAKEN.status.allocation is not None
     usage.assume(FREE, TAKEN.status.allocation)
@@ -72,11 +79,11 @@ def test_what_did_not_come_to_the_server_is_free_again() -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_who_waits_for_a_claim_on_its_way_looks_again_if_that_comes_to_nothing(deleted: bool) -> None:
-    devices = world([published("a", "g0")], [FREE])
+def test_failed_allocation_requeues_waiting_pods(deleted: bool) -> None:
+    devices = devices_of([device_slice("a", "g0")], [FREE])
     scheduler = Scheduler(Decider(ClusterState()), ["default-scheduler"], devices=devices)
     scheduler.node_changed(node("a"), 0.0)
-    pods = [user("c", name=name) for name in ("p", "q")]
+    pods = [pod_with_claims("c", name=name) for name in ("p", "q")]
     for one in pods:
         scheduler.pod_changed(None, one, 0.0)
     first, second = scheduler.step(0.0), scheduler.step(0.0)

@@ -17,8 +17,8 @@ import pytest
 from controller_manager.common.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from controllers.scheduler.devices import Devices, PodDevices
 from controllers.scheduler.node_info import NodeInfo
-from tests.controllers.device_world import device_class, user, world
-from tests.controllers.scheduling import cluster, node
+from tests.controllers.device_builders import device_class, devices_of, pod_with_claims
+from tests.controllers.scheduling_builders import cluster, node
 
 Row = Mapping[str, Any]
 ROWS: list[Row] = [
@@ -29,14 +29,14 @@ CONFIG = [{"opaque": {"driver": "d.org", "parameters": {"apiVersion": "v1", "kin
 CLASSES: tuple[DeviceClass, ...] = (device_class("any"), device_class("fast", FAST, config=CONFIG))
 
 
-def made(row: Row) -> tuple[Devices, Mapping[str, NodeInfo]]:
+def devices_and_nodes(row: Row) -> tuple[Devices, Mapping[str, NodeInfo]]:
     claims = [{"metadata": {"name": one["name"]}, "spec": one["spec"]} for one in row["claims"]]
     for one in row["others"]:
         status = {"allocation": {"devices": {"results": [one["result"]]}}}
         claims.append({"metadata": {"name": one["name"]}, "spec": one["spec"], "status": status})
     for each in claims:
         each["metadata"].update(namespace="default", uid=each["metadata"]["name"])
-    devices = world(
+    devices = devices_of(
         [ResourceSlice.decode(msgspec.json.encode(one)) for one in row["slices"]],
         [ResourceClaim.decode(msgspec.json.encode(one)) for one in claims],
         CLASSES,
@@ -44,7 +44,7 @@ def made(row: Row) -> tuple[Devices, Mapping[str, NodeInfo]]:
     return devices, cluster([node(one["name"], one["labels"]) for one in row["nodes"]]).nodes
 
 
-def drawn(allocation: Any) -> Any:
+def without_random_ids(allocation: Any) -> Any:
     """An allocation but for what is another one each time."""
     tree = json.loads(msgspec.json.encode(allocation))
     tree.pop("allocationTimestamp", None)
@@ -55,13 +55,13 @@ def drawn(allocation: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=map(str, range(len(ROWS))))
-def test_claims_are_given_what_kube_scheduler_gave_them(row: Row) -> None:
-    devices, nodes = made(row)
-    found = PodDevices(user(*(one["name"] for one in row["claims"])), devices)
+def test_allocations_equal_recorded_kube_scheduler_results(row: Row) -> None:
+    devices, nodes = devices_and_nodes(row)
+    found = PodDevices(pod_with_claims(*(one["name"] for one in row["claims"])), devices)
     if not row["node"]:
         assert found.hindrance is not None or all(found.rejects(one) for one in nodes.values())
         return
     assert found.hindrance is None
     assert not found.rejects(nodes[row["node"]])
-    given = [one.allocation for one in found.plan(nodes[row["node"]])]
-    assert [drawn(one) for one in given] == [drawn(one) for one in row["allocations"]]
+    allocations = [one.allocation for one in found.plan(nodes[row["node"]])]
+    assert [without_random_ids(one) for one in allocations] == [without_random_ids(one) for one in row["allocations"]]

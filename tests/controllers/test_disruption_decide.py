@@ -54,7 +54,7 @@ def budget(spec: dict[str, Any], **status: Any) -> PodDisruptionBudget:
         ({"min_available": "100%"}, 5, 5),
     ],
 )
-def test_how_many_pods_are_to_be_healthy(spec: dict[str, Any], expected: int, desired: int) -> None:
+def test_desired_healthy_count_from_budget(spec: dict[str, Any], expected: int, desired: int) -> None:
     assert desired_count(PodDisruptionBudgetSpec(**spec), expected)[:2] == (expected, desired)
 
 
@@ -68,27 +68,27 @@ def test_how_many_pods_are_to_be_healthy(spec: dict[str, Any], expected: int, de
         (Count(1, 0), 2, 2, "SufficientPods"),
     ],
 )
-def test_how_many_pods_may_go(count: Count, current: int, allowed: int, reason: str) -> None:
+def test_disruptions_allowed_from_healthy_count(count: Count, current: int, allowed: int, reason: str) -> None:
     status = desired_status(budget({}), count, current, {}, at(0))
     (condition,) = status.conditions
     assert (status.disruptions_allowed, status.current_healthy, status.observed_generation) == (allowed, current, 2)
     assert (condition.type, condition.reason, condition.status) == ("DisruptionAllowed", reason, str(allowed > 0))
 
 
-def test_a_status_that_stays_is_equal_to_what_it_was() -> None:
+def test_unchanged_status_is_equal() -> None:
     first = desired_status(budget({}), Count(3, 2), 3, {}, at(0))
     known = budget({})
     again = PodDisruptionBudget(metadata=known.metadata, spec=known.spec, status=first)
     assert desired_status(again, Count(3, 2), 3, {}, at(60)) == first
 
 
-def test_pods_that_were_let_go_count_again_when_they_stay() -> None:
+def test_disrupted_pods_expire_after_timeout() -> None:
     known = {"a": at(-119), "b": at(-120), "c": at(-10), "d": at(-10)}
     pods = [pod("a"), pod("b"), pod("c", deleting=True), pod("e")]
     assert disrupted_pods(known, pods, NOW) == {"a": at(-119)}
 
 
-def test_who_is_healthy() -> None:
+def test_which_pods_are_healthy() -> None:
     pods = [pod("a"), pod("b", ready=False), pod("c", deleting=True), pod("d"), pod("e")]
     assert healthy(pods, {"d": at(0)}) == 2
 
@@ -97,7 +97,7 @@ def test_who_is_healthy() -> None:
     ("selector", "found"),
     [(None, False), ({}, True), ({"matchLabels": {"app": "web"}}, True), ({"matchLabels": {"app": "db"}}, False)],
 )
-def test_who_is_selected(selector: Any, found: bool) -> None:
+def test_which_pods_a_budget_selects(selector: Any, found: bool) -> None:
     assert selects(budget({"selector": selector} if selector is not None else {}), pod()) is found
 
 
@@ -112,5 +112,5 @@ def test_who_is_selected(selector: Any, found: bool) -> None:
         (pod(reason="x", phase="Succeeded"), False),
     ],
 )
-def test_who_is_announced(one: Pod, announced: bool) -> None:
+def test_disruption_target_since_by_reason(one: Pod, announced: bool) -> None:
     assert (announced_since(one) == NOW - timedelta(seconds=30)) is announced

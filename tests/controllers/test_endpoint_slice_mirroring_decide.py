@@ -27,7 +27,7 @@ def listed(mirror: mirroring.Mirror) -> dict[tuple[str, tuple[int | None, ...]],
 WEB, DNS = {"ports": [{"port": 80}]}, {"ports": [{"port": 53}]}
 
 
-def test_families_and_ports_stand_apart() -> None:
+def test_mirrored_slices_are_split_by_family_and_ports() -> None:
     mirror = mirroring.mirror_of(
         endpoints({"addresses": addresses("10.0.0.1", "fd00::1"), **WEB}, {"addresses": addresses("10.0.0.2"), **DNS}),
         10,
@@ -39,7 +39,7 @@ def test_families_and_ports_stand_apart() -> None:
     }
 
 
-def test_subsets_with_the_same_ports_stand_together_and_an_address_stands_once() -> None:
+def test_subsets_with_equal_ports_are_merged_without_duplicates() -> None:
     mirror = mirroring.mirror_of(
         endpoints(
             {"addresses": addresses("10.0.0.1"), **WEB},
@@ -50,7 +50,7 @@ def test_subsets_with_the_same_ports_stand_together_and_an_address_stands_once()
     assert listed(mirror) == {("IPv4", (80,)): [("10.0.0.1", True), ("10.0.0.2", True), ("10.0.0.3", False)]}
 
 
-def test_the_limit_is_of_each_subset_and_ready_addresses_come_first() -> None:
+def test_limit_applies_per_subset_and_prefers_ready() -> None:
     full = {"addresses": addresses("10.0.0.1", "10.0.0.2"), "notReadyAddresses": addresses("10.0.0.3"), **WEB}
     other = {"addresses": addresses("10.0.0.4", "nonsense", "10.0.0.5"), **WEB}
     mirror = mirroring.mirror_of(endpoints(full, other), 2)
@@ -73,5 +73,5 @@ def test_the_limit_is_of_each_subset_and_ready_addresses_come_first() -> None:
         ("", ""),
     ],
 )
-def test_one_text_for_an_address(text: str, canonical: str) -> None:
+def test_canonical_ip_of_each_spelling(text: str, canonical: str) -> None:
     assert mirroring.canonical_ip(text) == canonical

@@ -43,7 +43,7 @@ def decide(service: Service, pods: list[Pod], *current: EndpointSlice, limit: in
     return made.decide(service, pods, ZONES.get, current, limit, lambda: {"a": 0.5, "b": 0.5})
 
 
-def there(decision: made.SliceDecision) -> list[EndpointSlice]:
+def existing_slices(decision: made.SliceDecision) -> list[EndpointSlice]:
     """The slices after a decision about none."""
     names = (f"web-{number}" for number in range(100))
     return [
@@ -93,7 +93,7 @@ BOTH = {"podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}]}
         ),
     ],
 )
-def test_addresses(spec: dict[str, Any], pods: list[Pod], expected: list[tuple[str, list[str]]]) -> None:
+def test_addresses_by_ip_families(spec: dict[str, Any], pods: list[Pod], expected: list[tuple[str, list[str]]]) -> None:
     drafts = decide(service(**spec), pods).arrangement.drafts
     assert [(d.group.family, [e.addresses[0] for e in d.endpoints]) for d in drafts] == expected
 
@@ -109,7 +109,9 @@ def test_addresses(spec: dict[str, Any], pods: list[Pod], expected: list[tuple[s
         (True, True, True, (True, True, True)),
     ],
 )
-def test_conditions(published: bool, ready: bool, deleted: bool, expected: tuple[bool, bool, bool]) -> None:
+def test_endpoint_conditions_by_readiness_and_deletion(
+    published: bool, ready: bool, deleted: bool, expected: tuple[bool, bool, bool]
+) -> None:
     decision = decide(service(publishNotReadyAddresses=published), [pod("a", ready=ready, deleted=deleted)])
     (found,) = [e.conditions for e in endpoints(decision)]
     assert (found.ready, found.serving, found.terminating) == expected
@@ -129,13 +131,15 @@ HTTP = {"containers": [{"ports": [{"name": "web", "containerPort": 8080}]}]}
         pytest.param([], {}, [], id="no ports"),
     ],
 )
-def test_ports(ports: list[dict[str, Any]], spec: dict[str, Any], expected: list[tuple[str, int, str]]) -> None:
+def test_port_numbers_by_target_port(
+    ports: list[dict[str, Any]], spec: dict[str, Any], expected: list[tuple[str, int, str]]
+) -> None:
     (slice_,) = decide(service(ports=ports), [pod("a", **spec)]).writes.create
     assert [(p.name, p.port, p.protocol) for p in slice_.ports or ()] == expected
     assert len(slice_.endpoints or ()) == 1
 
 
-def test_what_is_said_of_a_pod() -> None:
+def test_endpoint_contains_node_zone_hostname_and_target() -> None:
     named = pod("a", node="n2", hostname="h", subdomain="web")
     (found,) = endpoints(decide(service(), [named]))
     assert (found.node_name, found.zone, found.hostname) == ("n2", "b", "h")
@@ -156,23 +160,23 @@ def test_what_is_said_of_a_pod() -> None:
         ({"a": "b"}, {"clusterIP": "None"}, {"a": "b", HEADLESS: ""}),
     ],
 )
-def test_labels(labels: dict[str, str], spec: dict[str, Any], expected: Mapping[str, str]) -> None:
+def test_slice_labels_from_service(labels: dict[str, str], spec: dict[str, Any], expected: Mapping[str, str]) -> None:
     (slice_,) = decide(service(labels=labels, **spec), []).writes.create
     assert slice_.metadata.labels == {**expected, made.SERVICE_NAME: "web", made.MANAGED_BY: made.MANAGER}
 
 
-def test_nothing_is_written_when_nothing_changed_but_when_labels_did() -> None:
+def test_unchanged_pods_write_nothing_but_changed_labels_do() -> None:
     pods = [pod("a"), pod("bb")]
-    current = there(decide(service(), pods))
+    current = existing_slices(decide(service(), pods))
     assert decide(service(), pods[::-1], *current).writes.size == 0
     (written,) = decide(service(labels={"x": "y"}), pods, *current).writes.update
     assert (written.metadata.labels or {})["x"] == "y"
     assert written.endpoints == current[0].endpoints
 
 
-def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
+def test_trigger_time_is_the_earliest_change() -> None:
     first = decide(service(), [pod("a")])
-    (current,) = there(first)
+    (current,) = existing_slices(first)
     assert (current.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z", "that of the service"
     (second,) = decide(service(), [pod("a"), pod("ccc"), pod("bb")], current).writes.update
     assert (second.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:01:02Z"
@@ -184,16 +188,14 @@ def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
     ("ready", "expected"),
     [pytest.param(True, None, id="ready as before"), pytest.param(False, "2026-01-01T00:01:01Z", id="that turned")],
 )
-def test_a_pod_that_stops_does_not_date_a_write_back_to_when_it_was_ready_first(
-    ready: bool, expected: str | None
-) -> None:
-    current = there(decide(service(), [pod("a"), pod("bb")]))
+def test_trigger_time_of_stopping_pod_is_not_its_ready_time(ready: bool, expected: str | None) -> None:
+    current = existing_slices(decide(service(), [pod("a"), pod("bb")]))
     (written,) = decide(service(), [pod("a", ready=ready, deleted=True), pod("bb")], *current).writes.update
     assert (written.metadata.annotations or {}).get(TRIGGER_TIME) == expected
 
 
-def test_slices_of_a_service_before_and_of_a_family_it_no_longer_has_go() -> None:
-    current = there(decide(service(**DUAL), [pod("a", status=BOTH)]))
+def test_slices_of_old_service_or_family_are_deleted() -> None:
+    current = existing_slices(decide(service(**DUAL), [pod("a", status=BOTH)]))
     assert {s.address_type for s in decide(service(), [pod("a")], *current).writes.delete} == {"IPv6"}
     successor = msgspec.structs.replace(service(), metadata=msgspec.structs.replace(service().metadata, uid="other"))
     decision = decide(successor, [pod("a")], *current)
@@ -214,7 +216,9 @@ AUTO = {made.TOPOLOGY_MODE: "Auto"}
         pytest.param({made.TOPOLOGY_MODE: "Disabled"}, "PreferSameNode", "PreferSameNode", id="which is off"),
     ],
 )
-def test_traffic_distribution(annotations: dict[str, str], wanted: str | None, expected: str) -> None:
+def test_traffic_distribution_from_annotation_or_spec(
+    annotations: dict[str, str], wanted: str | None, expected: str
+) -> None:
     assert made.distribution(service(annotations, trafficDistribution=wanted)) == expected
 
 
@@ -229,16 +233,16 @@ def test_traffic_distribution(annotations: dict[str, str], wanted: str | None, e
         ({"service.kubernetes.io/topology-aware-hints": "disabled", **AUTO}, False),
     ],
 )
-def test_who_follows_zones(annotations: dict[str, str], follows: bool) -> None:
+def test_topology_mode_by_annotation(annotations: dict[str, str], follows: bool) -> None:
     assert made.follows_zones(service(annotations)) is follows
 
 
-def test_hints_by_zone_and_why_there_are_none() -> None:
+def test_zone_hints_are_set_and_removed() -> None:
     pods = [pod("a"), pod("bb"), pod("ccc"), pod("dddd", node="n2")]
     decision = decide(service(AUTO), pods)
     assert decision.hints == {"IPv4": ""}
     assert sorted(zone.name for e in endpoints(decision) if e.hints for zone in e.hints.for_zones) == [*"aabb"]
-    current = there(decision)
+    current = existing_slices(decision)
     assert decide(service(AUTO), pods, *current).writes.size == 0
 
     def refuse() -> Mapping[str, float]:
@@ -250,9 +254,9 @@ def test_hints_by_zone_and_why_there_are_none() -> None:
     assert len(decide(service(), pods, *current).writes.update) == 1, "the annotation is gone, and so are hints"
 
 
-def test_one_more_endpoint_changes_no_other_slice_for_its_hint() -> None:
+def test_new_endpoint_rewrites_one_slice_only() -> None:
     pods = [pod("a" * length, node="n1" if length % 2 else "n2") for length in range(1, 25)]
-    current = there(decide(service(AUTO), pods, limit=10))
+    current = existing_slices(decide(service(AUTO), pods, limit=10))
     decision = decide(service(AUTO), [*pods, pod("a" * 25)], *current, limit=10)
     assert decision.writes.size == 1
     assert decision.hints == {"IPv4": ""}

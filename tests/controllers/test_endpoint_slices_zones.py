@@ -51,7 +51,7 @@ MASTER = {"node-role.kubernetes.io/control-plane": ""}
         pytest.param([node("1"), node("2")], zones.ONE_ZONE, id="one zone"),
     ],
 )
-def test_ratios(nodes: list[Node], expected: Mapping[str, float] | str) -> None:
+def test_cpu_ratios_by_zone(nodes: list[Node], expected: Mapping[str, float] | str) -> None:
     if isinstance(expected, str):
         with pytest.raises(Refused, match=expected):
             capacity(*nodes).ratios()
@@ -72,7 +72,7 @@ def test_ratios(nodes: list[Node], expected: Mapping[str, float] | str) -> None:
         (None, node("1", ready=False), False),
     ],
 )
-def test_what_matters_of_a_node(before: Node | None, after: Node | None, matters: bool) -> None:
+def test_which_node_changes_affect_capacity(before: Node | None, after: Node | None, matters: bool) -> None:
     known = capacity(*([before] if before else []))
     assert known.take(before, after) is matters
 
@@ -83,7 +83,7 @@ states = st.builds(
 
 
 @given(st.lists(st.tuples(states, st.booleans()), max_size=20))
-def test_what_nodes_can_do_follows_from_what_they_are_now_alone(changes: list[tuple[Node, bool]]) -> None:
+def test_capacity_depends_on_current_nodes_only(changes: list[tuple[Node, bool]]) -> None:
     followed, there = Capacity(), dict[str, Node]()
     for one, goes in changes:
         before = there.pop(one.metadata.name, None)
@@ -109,7 +109,9 @@ def outcome(known: Capacity) -> dict[str, float] | str:
         ({"a": 0.5, "b": 0.5}, 3, zones.OVERLOADED),
     ],
 )
-def test_shares(ratios: dict[str, float], endpoints: int, expected: dict[str, tuple[int, int, float]] | str) -> None:
+def test_zone_shares_of_endpoints(
+    ratios: dict[str, float], endpoints: int, expected: dict[str, tuple[int, int, float]] | str
+) -> None:
     if isinstance(expected, str):
         with pytest.raises(Refused, match=expected):
             shares(ratios, endpoints)
@@ -148,17 +150,19 @@ HALVES = {"a": 0.5, "b": 0.5}
         pytest.param([[*"cccccccc"]], [], {"a": 0.2, "b": 0.2, "c": 0.6}, ["ababcccc"], id="no zone gets too few"),
     ],
 )
-def test_hints(slices: list[list[str]], fixed: list[int], ratios: dict[str, float], expected: list[str]) -> None:
+def test_hints_by_zones_and_ratios(
+    slices: list[list[str]], fixed: list[int], ratios: dict[str, float], expected: list[str]
+) -> None:
     given = [[endpoint(*text) for text in one] for one in slices]
     assert hints(hinted(given, fixed, ratios)) == expected
 
 
-def test_endpoints_that_are_not_ready_have_no_hints_and_count_for_nothing() -> None:
+def test_unready_endpoints_get_no_hints_and_do_not_count() -> None:
     given = [[endpoint("a"), endpoint("", "b", ready=False), endpoint("b")]]
     assert hints(hinted(given, [], HALVES)) == ["a-b"]
 
 
-def test_no_hints_without_zones() -> None:
+def test_endpoint_without_zone_prevents_hints() -> None:
     with pytest.raises(Refused, match=zones.NO_ZONE):
         hinted([[endpoint("a"), endpoint("")]], [], HALVES)
 
@@ -171,7 +175,9 @@ placed = st.tuples(st.sampled_from("abcd"), st.sampled_from(["", *"abcd"]), st.b
     st.lists(st.booleans(), min_size=4, max_size=4),
     st.lists(st.integers(1, 9), min_size=3, max_size=3),
 )
-def test_no_zone_is_overloaded(slices: list[list[tuple[str, str, bool]]], kept: list[bool], cpus: list[int]) -> None:
+def test_hints_stay_within_zone_limits(
+    slices: list[list[tuple[str, str, bool]]], kept: list[bool], cpus: list[int]
+) -> None:
     given = [[endpoint(*one) for one in endpoints] for endpoints in slices]
     ratios = {zone: cpu / sum(cpus) for zone, cpu in zip("abc", cpus, strict=True)}
     fixed = [index for index, is_kept in enumerate(kept) if is_kept and index < len(given)]

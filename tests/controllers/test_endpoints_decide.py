@@ -94,11 +94,11 @@ NAMED = {"ports": [{"port": 80, "targetPort": "http"}]}
         pytest.param({"ipFamilies": ["IPv6"]}, [pod("a")], [], id="no address of the family"),
     ],
 )
-def test_subsets(spec: dict[str, Any], pods: list[Pod], expected: list[Any]) -> None:
+def test_subsets_from_service_and_pods(spec: dict[str, Any], pods: list[Pod], expected: list[Any]) -> None:
     assert ips(ep.subsets_of(service(**spec), pods)) == expected
 
 
-def test_hostname_only_in_the_subdomain_of_the_service() -> None:
+def test_hostname_requires_matching_subdomain() -> None:
     named = [pod("a", hostname="h", subdomain="web"), pod("bb", hostname="h", subdomain="other")]
     (subset,) = ep.subsets_of(service(), named)
     assert [a.hostname for a in subset.addresses] == ["h", ""]
@@ -108,14 +108,14 @@ def write(current: Endpoints, wanted: Endpoints | None) -> Endpoints:
     return current if wanted is None else wanted
 
 
-def test_no_write_when_nothing_changed() -> None:
+def test_unchanged_endpoints_are_not_written() -> None:
     first = ep.desired(service(), [pod("a"), pod("bb")], None)
     assert first is not None
     assert ep.desired(service(), [pod("bb"), pod("a")], first) is None
     assert ep.desired(service(), [pod("a")], first) is not None
 
 
-def test_labels_follow_the_service() -> None:
+def test_labels_are_copied_from_service() -> None:
     labelled = msgspec.structs.replace(
         service(clusterIP="None"), metadata=msgspec.structs.replace(service().metadata, labels={"x": "y"})
     )
@@ -124,7 +124,7 @@ def test_labels_follow_the_service() -> None:
     assert made.metadata.labels == {"x": "y", HEADLESS: "", ep.MANAGED_BY: ep.MANAGER}
 
 
-def test_foreign_annotations_stay() -> None:
+def test_annotations_of_others_are_preserved() -> None:
     there = ep.desired(service(), [pod("a")], None)
     assert there is not None
     kept = {**(there.metadata.annotations or {}), "mine": "1"}
@@ -134,7 +134,7 @@ def test_foreign_annotations_stay() -> None:
     assert (changed.metadata.annotations or {})["mine"] == "1"
 
 
-def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
+def test_trigger_time_is_the_earliest_change() -> None:
     made = msgspec.structs.replace(service().metadata, creation_timestamp="2026-01-01T00:00:09Z")
     first = ep.desired(msgspec.structs.replace(service(), metadata=made), [pod("a")], None)
     assert first is not None
@@ -147,14 +147,14 @@ def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
     assert TRIGGER_TIME not in (third.metadata.annotations or {})
 
 
-def test_a_pod_that_stops_does_not_date_a_write_back_to_when_it_was_ready_first() -> None:
+def test_trigger_time_of_stopping_pod_is_not_its_ready_time() -> None:
     first = ep.desired(service(), [pod("a"), pod("bb")], None)
     stopped = ep.desired(service(), [pod("a", deleted=True), pod("bb")], first)
     assert stopped is not None
     assert TRIGGER_TIME not in (stopped.metadata.annotations or {})
 
 
-def test_a_thousand_addresses_at_most() -> None:
+def test_addresses_are_truncated_at_1000() -> None:
     ready = [pod(f"r{i}", ip=f"10.1.{i // 250}.{i % 250}") for i in range(900)]
     waiting = [pod(f"w{i}", ip=f"10.2.{i // 250}.{i % 250}", ready=False) for i in range(300)]
     made = ep.desired(service(), ready + waiting, None)
@@ -172,7 +172,7 @@ sizes = st.lists(st.integers(0, 50), max_size=6)
 
 
 @given(sizes, st.integers(0, 100))
-def test_shares_add_up_and_never_exceed(parts: list[int], limit: int) -> None:
+def test_shares_sum_to_the_limit(parts: list[int], limit: int) -> None:
     shared = ep.shares(parts, limit)
     assert sum(shared) == min(sum(parts), limit)
     assert all(share <= size for share, size in zip(shared, parts, strict=True))
@@ -192,13 +192,13 @@ subset_lists = st.lists(
 
 
 @given(subset_lists)
-def test_the_canonical_form_is_one(subsets: list[EndpointSubset]) -> None:
+def test_canonical_form_is_unique(subsets: list[EndpointSubset]) -> None:
     once = ep.canonical(subsets)
     assert ep.canonical(once) == once
     assert ep.canonical(list(reversed(subsets))) == once
 
 
-def test_a_port_without_a_protocol_is_one_of_tcp() -> None:
+def test_port_without_protocol_defaults_to_tcp() -> None:
     web = service(ports=[{"port": 80, "targetPort": "http", "protocol": ""}])
     [subset] = ep.subsets_of(web, [pod("a", **HTTP_8080)])
     assert [(port.port, port.protocol) for port in subset.ports] == [(8080, "TCP")]

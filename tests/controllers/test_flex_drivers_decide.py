@@ -23,7 +23,7 @@ from controllers.attach_detach.flex_drivers import Driver, DriverProgram, find_p
         ('{"status": "Success", "capabilities": null, "device": null}', Answer("Success")),
     ],
 )
-def test_what_a_driver_answers(output: str, answer: Answer) -> None:
+def test_driver_output_is_parsed(output: str, answer: Answer) -> None:
     assert judge("attach", ProgramResult(0, output.encode())) == answer
 
 
@@ -51,19 +51,19 @@ def test_what_a_driver_answers(output: str, answer: Answer) -> None:
         (0, "[]", "attach: invalid output of the driver (exit status 0)"),
     ],
 )
-def test_what_is_a_failure(status: int, output: str, problem: str) -> None:
+def test_failed_call_raises_driver_error(status: int, output: str, problem: str) -> None:
     with pytest.raises(DriverError) as caught:
         judge("attach", ProgramResult(status, output.encode()))
     assert str(caught.value) == problem
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_what_is_not_supported(status: int) -> None:
+def test_unsupported_call_raises_not_supported_error(status: int) -> None:
     with pytest.raises(NotSupportedError):
         judge("attach", ProgramResult(status, b'{"status": "Not supported", "message": "x"}'))
 
 
-def test_programs_are_found_by_the_names_of_their_drivers(tmp_path: Path) -> None:
+def test_programs_are_found_by_driver_name(tmp_path: Path) -> None:
     made = ("vendor~disks/disks", "plain/plain", ".hidden/.hidden", "empty~x/other", "kubernetes.io~csi/csi", "file")
     for name in made:
         path = tmp_path / name
@@ -81,7 +81,7 @@ def test_programs_are_found_by_the_names_of_their_drivers(tmp_path: Path) -> Non
     assert after["vendor/disks"] == before["vendor/disks"]
 
 
-def test_a_driver_is_initialized_once_and_again_when_it_changes_or_has_failed() -> None:
+def test_driver_is_initialized_once_and_after_change_or_failure() -> None:
     drivers: dict[str, Driver] = {}
     first, second = DriverProgram("/d/d", (1,)), DriverProgram("/d/d", (2,))
 

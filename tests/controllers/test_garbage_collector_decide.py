@@ -36,7 +36,7 @@ BACKGROUND, FOREGROUND, ORPHAN = Delete("Background"), Delete("Foreground"), Del
         ((WAITING,), ("orphan",), False, ORPHAN),
     ],
 )
-def test_what_becomes_of_an_object(
+def test_action_by_owner_states_and_finalizers(
     states: tuple[OwnerState, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: OwnerDecision
 ) -> None:
     owners = (FIRST, SECOND, THIRD)[: len(states)]
@@ -85,14 +85,14 @@ PODS, JOBS, OLD_JOBS = served("", "v1", "pods"), served("batch", "v1", "jobs"), 
         ([found(JOBS, OLD_JOBS), found(OLD_JOBS, failed=("batch/v1",))], ["batch/v1beta1/jobs"]),
     ],
 )
-def test_which_resources_are_watched(passes: list[Discovery], expected: list[str]) -> None:
+def test_watched_resources_by_discovery(passes: list[Discovery], expected: list[str]) -> None:
     known = KnownResources()
     for one in passes:
         known = known.after(one)
     assert watched(known) == expected
 
 
-def test_owners_are_found_by_kind_even_if_they_are_not_watched() -> None:
+def test_owners_of_unwatched_kinds_are_resolved() -> None:
     known = KnownResources().after(found(served("example.org", "v1", "widgets", frozenset({"get"}))))
     assert watched(known) == []
     assert known.kinds["example.org", "Widget"].plural == "widgets"
@@ -100,7 +100,7 @@ def test_owners_are_found_by_kind_even_if_they_are_not_watched() -> None:
     assert known.after(found()).kinds == {}
 
 
-def test_a_kind_that_several_resources_have_is_where_its_objects_are_stored_or_nowhere() -> None:
+def test_kind_of_several_resources_resolves_to_the_stored_one() -> None:
     def widgets(plural: str, verbs: frozenset[str] = ALL) -> ServedResource:
         return ServedResource(Resource("example.org", "v1", plural, "Widget", True, PartialObject), verbs, {})
 

@@ -96,14 +96,14 @@ class Changes(RuleBasedStateMachine):
         self.ordered.update(done((self.graph.lose if gone else self.graph.forget)(identity(uid))))
 
     @invariant()
-    def it_is_as_if_built_anew(self) -> None:
-        anew = Graph()
+    def equals_a_rebuilt_graph(self) -> None:
+        rebuilt = Graph()
         for uid, state in sorted(self.there.items(), reverse=True):
-            done(anew.observe(identity(uid), state))
-        assert shape(anew) == shape(self.graph)
+            done(rebuilt.observe(identity(uid), state))
+        assert shape(rebuilt) == shape(self.graph)
 
     @invariant()
-    def it_holds_what_was_observed_and_what_that_names(self) -> None:
+    def holds_observed_and_referenced(self) -> None:
         named = {ref.uid for uid, one in self.there.items() for ref in one.owner_references if ref.uid != uid}
         assert {node.uid for node in self.graph} == set(self.there) | named
         for node in self.graph:
@@ -113,7 +113,7 @@ class Changes(RuleBasedStateMachine):
             assert node.loose == self.loose(node)
 
     @invariant()
-    def nobody_is_missed(self) -> None:
+    def all_affected_are_enqueued(self) -> None:
         self.ordered = {one for one in self.ordered if isinstance(one, Task) and self.graph.needs(one)}
         for node in self.graph:
             orphan, look = Task(What.ORPHAN, node.uid), Task(What.LOOK, node.uid)
@@ -142,7 +142,7 @@ Changes.TestCase.settings = settings(max_examples=150, stateful_step_count=20, d
 TestChanges = Changes.TestCase
 
 
-def test_an_owner_that_goes_has_its_dependents_looked_at() -> None:
+def test_deleted_owner_enqueues_its_dependents() -> None:
     graph = Graph()
     done(graph.observe(identity("a"), meta("a")))
     done(graph.observe(identity("b"), meta("b", (("a", "K", None),))))
@@ -152,16 +152,16 @@ def test_an_owner_that_goes_has_its_dependents_looked_at() -> None:
     assert not graph.is_absent(identity("a")._replace(namespace="y"))
 
 
-def test_of_a_wrong_claim_people_are_told_whoever_comes_first() -> None:
-    told = Misplaced(identity("d"), identity("a")._replace(namespace="y"))
+def test_cross_namespace_owner_is_reported_in_any_order() -> None:
+    misplaced = Misplaced(identity("d"), identity("a")._replace(namespace="y"))
     for first, second in (("a", "d"), ("d", "a")):
         graph = Graph()
         refs: dict[str, tuple[Ref, ...]] = {"a": (), "d": (("a", "K", None),)}
         done(graph.observe(identity(first), meta(first, refs[first])))
-        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [told, Task(What.LOOK, "d")]
+        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [misplaced, Task(What.LOOK, "d")]
 
 
-def test_an_owner_without_a_namespace_may_be_claimed_from_all() -> None:
+def test_cluster_scoped_owner_is_valid_in_all_namespaces() -> None:
     graph = Graph()
     done(graph.observe(identity("c"), meta("c")))
     for uid in ("a", "d"):
@@ -169,7 +169,7 @@ def test_an_owner_without_a_namespace_may_be_claimed_from_all() -> None:
         assert not graph.needs(Task(What.LOOK, uid))
 
 
-def test_the_last_who_holds_an_owner_up_has_it_looked_at() -> None:
+def test_last_blocking_dependent_enqueues_its_owner() -> None:
     graph = Graph()
     done(graph.observe(identity("a"), meta("a", state="waiting")))
     done(graph.observe(identity("b"), meta("b", (("a", "K", True),))))
@@ -187,7 +187,7 @@ def test_the_last_who_holds_an_owner_up_has_it_looked_at() -> None:
         ({"a": "a"}, {"a": set()}),
     ],
 )
-def test_a_knot_is_a_circle_of_those_who_wait(refs: dict[str, str], expected: dict[str, set[str]]) -> None:
+def test_cycles_contain_waiting_owners_only(refs: dict[str, str], expected: dict[str, set[str]]) -> None:
     graph = Graph()
     for uid, owner in refs.items():
         owners: tuple[Ref, ...] = ((owner, "K", True),) if owner else ()
@@ -195,12 +195,12 @@ def test_a_knot_is_a_circle_of_those_who_wait(refs: dict[str, str], expected: di
     assert {uid: set(graph.cycles(uid)) for uid in refs} == expected
 
 
-def test_the_version_a_reference_names_does_not_matter() -> None:
+def test_version_of_owner_reference_is_ignored() -> None:
     reference = OwnerReference(api_version="g/v1beta1", kind="K", name="n-a", uid="a")
     assert claim_of(identity("b"), reference) == identity("a")
 
 
-def test_the_absent_are_bounded_and_the_latest_stay() -> None:
+def test_absent_cache_evicts_the_oldest() -> None:
     absent = Absent(2)
     for uid in ("a", "b"):
         absent.add(identity(uid))
@@ -210,6 +210,6 @@ def test_the_absent_are_bounded_and_the_latest_stay() -> None:
     assert [absent.has(identity(uid)) for uid in ("a", "b", "d")] == [True, False, True]
 
 
-def test_orphaning_goes_before_waiting() -> None:
+def test_orphan_finalizer_precedes_foreground() -> None:
     both = ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z", finalizers=("orphan", "foregroundDeletion"))
     assert not is_waiting(both)

@@ -30,7 +30,7 @@ from controllers.horizontal_pod_autoscaler.limits import (
 )
 from controllers.horizontal_pod_autoscaler.metrics_client import query_of, text_of
 from controllers.horizontal_pod_autoscaler.replica_calculator import SelectorIndex
-from tests.controllers.autoscaled import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
+from tests.controllers.autoscaler_builders import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
 
 BOUNDS = Bounds(2, 20)
 
@@ -45,12 +45,12 @@ BOUNDS = Bounds(2, 20)
         (3, 4, 4, ("ScaleDownStabilized", "DesiredWithinRange")),
     ],
 )
-def test_without_a_behavior(recommended: int, current: int, replicas: int, reasons: tuple[str, str]) -> None:
+def test_replicas_without_behavior(recommended: int, current: int, replicas: int, reasons: tuple[str, str]) -> None:
     found = normalize(recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
     assert (found.replicas, tuple(one.reason for one in found.updates)) == (replicas, reasons)
 
 
-def test_the_highest_recommendation_of_the_window_counts_until_it_is_old() -> None:
+def test_scale_down_uses_highest_recommendation_in_window() -> None:
     history = History("u", 0.0, 4)
     seen = [normalize(wanted, 4, BOUNDS, history, 60.0, at).replicas
             for at, wanted in ((10, 6), (30, 3), (60, 3), (71, 3), (80, 1), (131, 1), (200, 1))]  # fmt: skip
@@ -82,7 +82,7 @@ def rules(window: int | None, *policies: tuple[str, int, int], select: str = "Ma
         (rules(60, ("Pods", 9, 60)), None, 9, 4, 4, "DesiredWithinRange"),
     ],
 )
-def test_with_a_behavior(
+def test_replicas_with_behavior(
     up: ScalingRules | None, down: ScalingRules | None, recommended: int, current: int, replicas: int, limited: str
 ) -> None:
     behavior = Behavior(scale_up=up, scale_down=down)
@@ -90,7 +90,7 @@ def test_with_a_behavior(
     assert (found.replicas, found.updates[1].reason) == (replicas, limited)
 
 
-def test_policies_count_what_was_done_in_their_period() -> None:
+def test_policy_counts_earlier_scaling_in_its_period() -> None:
     history = History("u", 0.0, 4)
     history.scaled(10.0, 4, 7)
     slow = Behavior(scale_up=rules(0, ("Pods", 4, 60)))
@@ -101,7 +101,7 @@ def test_policies_count_what_was_done_in_their_period() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), max_size=40), st.integers(0, 100))
-def test_the_history_finds_the_extremes_of_a_window(steps: list[tuple[int, int]], window: int) -> None:
+def test_history_returns_extremes_of_window(steps: list[tuple[int, int]], window: int) -> None:
     history, now, known = History("u", 0.0, 7), 0.0, [(0.0, 7)]
     for pause, value in steps:
         now += pause
@@ -113,7 +113,7 @@ def test_the_history_finds_the_extremes_of_a_window(steps: list[tuple[int, int]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 30)), min_size=1, max_size=60))
-def test_no_policy_is_ever_exceeded(steps: list[tuple[int, int]]) -> None:
+def test_policies_are_never_exceeded(steps: list[tuple[int, int]]) -> None:
     behavior = Behavior(scale_up=rules(0, ("Pods", 3, 60)), scale_down=rules(0, ("Pods", 2, 60)))
     history, now, current, past = History("u", 0.0, 10), 0.0, 10, [(0.0, 10)]
     for pause, wanted in steps:
@@ -137,7 +137,7 @@ def test_no_policy_is_ever_exceeded(steps: list[tuple[int, int]]) -> None:
         (3, {"minReplicas": 3}, None),
     ],
 )
-def test_what_needs_no_metrics(current: int, parts: dict[str, int], found: Any) -> None:
+def test_decisions_without_metrics(current: int, parts: dict[str, int], found: Any) -> None:
     decision = without_metrics(scaler(**parts), current, RULES)
     assert (decision and (decision.replicas, decision.reason)) == found
 
@@ -160,16 +160,16 @@ TO_ZERO = ScalingDefaults(0.1, 300.0, to_zero=True, own_tolerance=True)
         (ASLEEP, [{"type": "Resource", "resource": RESOURCE}], TO_ZERO, False),
     ],
 )
-def test_only_what_it_put_to_sleep_is_woken(status: Any, metrics: Any, rules: ScalingDefaults, looks: bool) -> None:
+def test_scale_from_zero_requires_own_scale_to_zero(
+    status: Any, metrics: Any, rules: ScalingDefaults, looks: bool
+) -> None:
     found = without_metrics(scaler(status, minReplicas=0, metrics=metrics), 0, rules)
     assert (found is None) is looks
 
 
 @pytest.mark.parametrize("metric", [QUEUE, {"type": "Resource", "resource": RESOURCE}])
 @pytest.mark.parametrize(("status", "rules", "replicas"), [(ASLEEP, TO_ZERO, 2), ({}, TO_ZERO, 0), (ASLEEP, RULES, 0)])
-def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
-    metric: Any, status: Any, rules: ScalingDefaults, replicas: int
-) -> None:
+def test_raised_minimum_scales_from_zero(metric: Any, status: Any, rules: ScalingDefaults, replicas: int) -> None:
     found = without_metrics(scaler(status, minReplicas=2, metrics=[metric]), 0, rules)
     assert found is not None
     assert found.replicas == replicas
@@ -186,18 +186,18 @@ def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
         ({}, 3, 0, RULES, []),
     ],
 )
-def test_who_took_the_last_replicas_is_told(
+def test_scaled_to_zero_condition_updates(
     status: Any, current: int, desired: int, rules: ScalingDefaults, expected: Any
 ) -> None:
     found = zero_updates(scaler(status, minReplicas=0, metrics=[QUEUE]), current, desired, rules)
     assert [one.holds for one in found] == expected
 
 
-def test_a_minimum_of_none_counts_as_one_without_the_gate() -> None:
+def test_minimum_zero_without_gate_counts_as_one() -> None:
     assert bounds_of(scaler(minReplicas=0).spec, RULES) == Bounds(1, 10)
 
 
-def test_a_decision_says_why() -> None:
+def test_decision_contains_reason_and_problem() -> None:
     decision = by_metrics(scaler(), 4, [proposal(6)], History("u", 0.0, 4), RULES, 10.0)
     assert (decision.replicas, decision.reason, decision.agreed) == (6, "cpu is above its target", True)
     failed = by_metrics(scaler(), 4, [proposal(3), FAILED], History("u", 0.0, 4), RULES, 10.0)
@@ -205,7 +205,7 @@ def test_a_decision_says_why() -> None:
     assert [one.type for one in failed.metrics] == ["Resource", ""]
 
 
-def test_a_condition_turns_only_with_its_status() -> None:
+def test_transition_time_changes_with_status_only() -> None:
     first = with_updates(
         (), [ConditionUpdate("AbleToScale", True, "A", "a"), ConditionUpdate("AbleToScale", True, "B", "b")], "t1"
     )
@@ -233,15 +233,15 @@ def test_a_condition_turns_only_with_its_status() -> None:
         (LabelSelectorSpec(match_expressions=(SelectorRequirement(key="k", operator="Exists"),)), "k"),
     ],
 )
-def test_selectors_of_metrics_as_text(selector: LabelSelectorSpec | None, text: str) -> None:
+def test_label_selector_as_text(selector: LabelSelectorSpec | None, text: str) -> None:
     assert text_of(selector) == text
 
 
-def test_an_unknown_type_asks_nothing() -> None:
+def test_unknown_metric_type_has_no_query() -> None:
     assert query_of(spec({"type": "Dream"}), "default", "app=web") is None
 
 
-def test_claims_find_all_whose_pods_these_are() -> None:
+def test_selector_index_finds_autoscalers_of_pods() -> None:
     claims, web, more = SelectorIndex(), Key("default", "web"), Key("default", "more")
     claims.put(web, LabelSelector.parse("app=web"))
     claims.put(more, LabelSelector.parse("app in (web,api),!canary"))

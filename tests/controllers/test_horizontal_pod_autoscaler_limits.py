@@ -112,10 +112,10 @@ CASES: list[tuple[str, str | None, str | None, Past, Past, int, int, tuple[int, 
 ]
 
 
-def rules(told: str | None) -> ScalingRules | None:
-    if told is None:
+def rules(text: str | None) -> ScalingRules | None:
+    if text is None:
         return None
-    window, select, *limits = told.split()
+    window, select, *limits = text.split()
     policies = []
     for limit, period in (each.split("/") for each in limits):
         kind = "Percent" if limit.endswith("%") else "Pods"
@@ -139,7 +139,7 @@ def history(past: Past, changes: Past, current: int) -> History:
     [row[1:] for row in CASES],
     ids=[row[0] for row in CASES],
 )
-def test_how_far_a_recommendation_is_followed(
+def test_replicas_by_limits_and_history(
     up: str | None,
     down: str | None,
     past: Past,

@@ -35,7 +35,7 @@ from controllers.horizontal_pod_autoscaler.replicas import (
     requests,
     utilization,
 )
-from tests.controllers.autoscaled import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
+from tests.controllers.autoscaler_builders import FAILED, METRIC, RESOURCE, RULES, pod, proposal, scaler, spec
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 
@@ -54,12 +54,12 @@ TENTH = Tolerance(0.1, 0.1)
         ("9223372036854775807", LARGEST), ("7E", 7 * 10**21 and LARGEST), ("1Gi", 2**30 * 1000), ("12e6", 12 * 10**9),
     ],
 )  # fmt: skip
-def test_a_quantity_in_thousandths(text: str, thousandths: int) -> None:
+def test_milli_of_quantity(text: str, thousandths: int) -> None:
     assert milli(text) == thousandths
 
 
 @pytest.mark.parametrize("text", ["", "x", "1mm", "m", "1 m"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_malformed_quantity_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         milli(text)
 
@@ -80,24 +80,24 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         (0, "memory", "0"),
     ],
 )
-def test_an_amount_of_memory_keeps_binary_suffixes(thousandths: int, resource: str, text: str) -> None:
+def test_memory_amount_keeps_binary_suffix(thousandths: int, resource: str, text: str) -> None:
     assert amount(thousandths, resource) == text
 
 
 @given(st.integers(0, 10**15))
-def test_an_amount_reads_as_what_it_is(thousandths: int) -> None:
+def test_amount_round_trips(thousandths: int) -> None:
     assert milli(amount(thousandths)) == thousandths
 
 
 @pytest.mark.parametrize(("one", "other", "whole"), [(7, 2, 3), (-7, 2, -3), (0, 5, 0), (6, 2, 3)])
-def test_quotients_are_rounded_towards_zero(one: int, other: int, whole: int) -> None:
+def test_quotient_rounds_towards_zero(one: int, other: int, whole: int) -> None:
     assert quotient(one, other) == whole
 
 
 @pytest.mark.parametrize(
     ("number", "replicas"), [(2.0, 2), (2.01, 3), (1e300, MOST_REPLICAS), (float("inf"), MOST_REPLICAS)]
 )
-def test_replicas_are_rounded_up(number: float, replicas: int) -> None:
+def test_replicas_are_rounded_up_to_maximum(number: float, replicas: int) -> None:
     assert replicas_of(number) == replicas
 
 
@@ -122,17 +122,17 @@ FRESH = {"started": "2025-12-31T23:58:00Z", "since": "2025-12-31T23:58:30Z"}
         ({"ready": "False", "since": "2025-12-31T00:00:31Z"}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
     ],
 )
-def test_which_pods_count_for_cpu(options: dict[str, Any], sample: PodMetric | None, place: str) -> None:
+def test_cpu_grouping_by_readiness_and_sample(options: dict[str, Any], sample: PodMetric | None, place: str) -> None:
     found = group([pod(**options)], {"a": sample} if sample else {}, STARTUP, NOW, resource="cpu")
     assert {"ready": found.ready, "unready": len(found.unready), "missing": len(found.missing),
             "ignored": len(found.ignored)}[place] == 1  # fmt: skip
 
 
-def test_for_other_metrics_readiness_does_not_matter() -> None:
+def test_grouping_of_other_metrics_ignores_readiness() -> None:
     assert group([pod(ready="False")], {"a": PodMetric(1)}, STARTUP, NOW).ready == 1
 
 
-def test_only_running_pods_that_are_ready_share_a_value() -> None:
+def test_ready_pods_are_running_and_ready() -> None:
     assert ready_pods([pod(), pod(ready="False"), pod(phase="Pending")]) == 1
     with pytest.raises(CannotCompute):
         ready_pods([])
@@ -161,7 +161,9 @@ MAIN = {"name": "main", **ASKING}
         ({"containers": [MAIN, {"name": "b"}], "spec": {"resources": {"requests": {"memory": "1Gi"}}}}, "cpu", "", 50),
     ],
 )
-def test_what_a_pod_requests(options: dict[str, Any], resource: str, container: str, requested: int) -> None:
+def test_requests_of_pod_by_resource_and_container(
+    options: dict[str, Any], resource: str, container: str, requested: int
+) -> None:
     assert requests([pod(**options)], resource, container) == {"a": requested}
 
 
@@ -172,9 +174,7 @@ WHOLE = {"resources": {"requests": {"memory": "1Gi"}}}
     ("containers", "container", "spec"),
     [([MAIN, {"name": "b"}], "", {}), ([MAIN], "other", {}), ([{"name": "b"}], "", WHOLE)],
 )
-def test_use_of_what_nobody_requested_is_no_part_of_anything(
-    containers: list[Any], container: str, spec: dict[str, Any]
-) -> None:
+def test_missing_request_raises_cannot_compute(containers: list[Any], container: str, spec: dict[str, Any]) -> None:
     with pytest.raises(CannotCompute):
         requests([pod(containers=containers, spec=spec)], "cpu", container)
 
@@ -215,16 +215,16 @@ def counted(used: dict[str, int], current: int, *, target: int = 100, **others: 
         ({"a": 70, "b": 70, "c": 70}, 1, {"missing": ["d"]}, 1),
     ],
 )
-def test_replicas_by_what_pods_use(used: dict[str, int], current: int, others: Any, replicas: int) -> None:
+def test_replicas_by_average_usage(used: dict[str, int], current: int, others: Any, replicas: int) -> None:
     assert counted(used, current, **others) == replicas
 
 
-def test_without_any_sample_nothing_is_computed() -> None:
+def test_without_samples_raises_cannot_compute() -> None:
     with pytest.raises(CannotCompute):
         counted({"a": 5}, 1, unready=["a"])
 
 
-def test_utilization_is_a_part_of_what_pods_request() -> None:
+def test_utilization_is_relative_to_requests() -> None:
     usage = utilization(50, {"a": 100, "b": 300})({"a": 100, "b": 101, "c": 999})
     assert (usage.percent, usage.average, usage.ratio) == (50, 100, 1.0)
     assert utilization(50, {"a": 1})({"a": LARGEST}).percent == MOST_REPLICAS
@@ -237,7 +237,7 @@ def test_utilization_is_a_part_of_what_pods_request() -> None:
     [(2, 30, 10, 2, 6), (2, 30, 10, 1, 3), (2, 11, 10, 2, 2), (2, 1, 10, 2, 1), (2, 0, 10, 2, 0),
      (0, 25, 10, 0, 3), (0, 1, 10, 0, 1), (0, 0, 10, 0, 0)],
 )  # fmt: skip
-def test_replicas_by_a_value(current: int, value: int, target: int, ready: int, replicas: int) -> None:
+def test_replicas_by_target_value(current: int, value: int, target: int, ready: int, replicas: int) -> None:
     assert by_value(current, value, target, lambda: ready, TENTH) == replicas
 
 
@@ -246,7 +246,7 @@ def test_replicas_by_a_value(current: int, value: int, target: int, ready: int, 
     [(2, 45, 10, (5, 23)), (4, 41, 10, (4, 11)), (3, 0, 10, (0, 0)), (0, 25, 10, (3, 25)), (0, 0, 10, (0, 0)),
      (2, LARGEST, 1, (MOST_REPLICAS, LARGEST))],
 )  # fmt: skip
-def test_replicas_by_the_share_of_each(there: int, value: int, target: int, found: tuple[int, int]) -> None:
+def test_replicas_by_average_value(there: int, value: int, target: int, found: tuple[int, int]) -> None:
     assert by_average(there, value, target, TENTH) == found
 
 
@@ -255,11 +255,11 @@ def test_replicas_by_the_share_of_each(there: int, value: int, target: int, foun
     [("0", 0.0), ("100m", 100 * 0.001), ("104m", 104 * 0.001), ("0.05", 5 * 0.01), ("500u", 0.0005), ("1", 1.0),
      (0.25, 0.25), (2, 2.0), ("1k", 1000.0)],
 )  # fmt: skip
-def test_a_quantity_as_a_fraction(text: str, number: float) -> None:
+def test_approximate_number_of_quantity(text: str, number: float) -> None:
     assert approximate(text) == number
 
 
-def test_a_tolerance_may_differ_by_direction() -> None:
+def test_tolerance_per_direction_requires_gate() -> None:
     behavior = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "300m"}}
     tolerance = tolerance_of(scaler(behavior=behavior).spec, RULES)
     assert [tolerance.covers(ratio) for ratio in (0.69, 0.71, 1.0, 1.01)] == [False, True, True, False]
@@ -296,7 +296,7 @@ VALUE = {"items": [{"value": "30"}]}
          "external metric hits"),
     ],
 )  # fmt: skip
-def test_what_each_type_of_metric_proposes(tree: dict[str, Any], answer: Any, replicas: int, metric: str) -> None:
+def test_proposal_by_metric_type(tree: dict[str, Any], answer: Any, replicas: int, metric: str) -> None:
     found = propose(spec(tree), msgspec.json.encode(answer), view(pod("a"), pod("b")))
     assert isinstance(found, Proposal), found
     assert (found.replicas, found.metric, found.status.type) == (replicas, metric, tree["type"])
@@ -318,13 +318,13 @@ def test_what_each_type_of_metric_proposes(tree: dict[str, Any], answer: Any, re
         ({"type": "Dream"}, b"", "InvalidMetricSourceType"),
     ],
 )  # fmt: skip
-def test_what_gives_no_number_is_a_failure(tree: dict[str, Any], answer: bytes, reason: str) -> None:
+def test_unusable_answer_is_a_failure(tree: dict[str, Any], answer: bytes, reason: str) -> None:
     found = propose(spec(tree), answer, view(pod("a")))
     assert isinstance(found, Failure)
     assert found.reason == reason
 
 
-def test_a_pod_without_a_sample_of_each_container_has_none() -> None:
+def test_pod_without_sample_of_each_container_is_left_out() -> None:
     pods = [used("a", "1m"), {**used("b", "1m"), "containers": [{"name": "main", "usage": {}}]}]
     assert set(resource_samples(msgspec.json.encode({"items": pods}), "cpu")) == {"a"}
 
@@ -340,8 +340,6 @@ def test_a_pod_without_a_sample_of_each_container_has_none() -> None:
         ([FAILED], 4, FAILED),
     ],
 )
-def test_the_largest_proposal_counts_and_failures_hold_off_a_smaller_one(
-    proposals: Any, current: int, agreed: Any
-) -> None:
+def test_largest_proposal_wins_and_failures_block_scale_down(proposals: Any, current: int, agreed: Any) -> None:
     found = agree(proposals, current)
     assert ((found.replicas, found.metric) if isinstance(found, Agreement) else found) == agreed

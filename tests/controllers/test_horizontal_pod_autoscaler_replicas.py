@@ -49,7 +49,7 @@ def pod(name: str) -> Pod:
     return Pod.decode(msgspec.json.encode(tree))
 
 
-def world(words: str) -> tuple[list[Pod], dict[str, str]]:
+def parse_pods(words: str) -> tuple[list[Pod], dict[str, str]]:
     """The pods, and by the name of each what it uses."""
     named = [(f"{word[0]}-{number}", word[1:]) for number, word in enumerate(words.split())]
     return [pod(name) for name, _ in named if name[0] != "s"], {name: f"{used}m" for name, used in named if used}
@@ -61,7 +61,7 @@ def proposed(metric: dict[str, Any], items: list[dict[str, Any]], pods: list[Pod
 
 
 def by_cpu(words: str, current: int, target: int) -> Proposal | Failure:
-    pods, use = world(words)
+    pods, use = parse_pods(words)
     items = [
         {
             "metadata": {"name": name},
@@ -76,7 +76,7 @@ def by_cpu(words: str, current: int, target: int) -> Proposal | Failure:
 
 
 def by_hits(words: str, current: int, target: int) -> Proposal | Failure:
-    pods, use = world(words)
+    pods, use = parse_pods(words)
     items = [{"describedObject": {"name": name}, "value": used} for name, used in use.items()]
     source = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": f"{target}m"}}
     return proposed({"type": "Pods", "pods": source}, items, pods, current)
@@ -147,7 +147,7 @@ HITS = [
 
 
 @pytest.mark.parametrize(("words", "current", "target", "found"), [row[1:] for row in CPU], ids=[row[0] for row in CPU])
-def test_replicas_by_the_use_of_cpu(words: str, current: int, target: int, found: tuple[int, int, int]) -> None:
+def test_replicas_by_cpu_utilization(words: str, current: int, target: int, found: tuple[int, int, int]) -> None:
     made = by_cpu(words, current, target)
     assert isinstance(made, Proposal), made
     assert made.status.resource is not None
@@ -157,12 +157,12 @@ def test_replicas_by_the_use_of_cpu(words: str, current: int, target: int, found
 
 
 @pytest.mark.parametrize("container", ["", "main"])
-def test_the_use_of_memory_is_told_as_people_write_it(container: str) -> None:
+def test_memory_average_is_reported_with_binary_suffix(container: str) -> None:
     source = {"name": "memory", "target": {"type": "AverageValue", "averageValue": "32Mi"}, "container": container}
     metric = {"type": "ContainerResource", "containerResource": source} if container else {"type": "Resource"}
     usage = [{"name": "main", "usage": {"memory": "65536Ki"}}]
     items = [{"metadata": {"name": f"r-{number}"}, "containers": usage} for number in range(2)]
-    made = proposed({"resource": source, **metric}, items, world("r r")[0], 2)
+    made = proposed({"resource": source, **metric}, items, parse_pods("r r")[0], 2)
     assert isinstance(made, Proposal), made
     status = made.status.resource or made.status.container_resource
     assert status is not None
@@ -172,7 +172,7 @@ def test_the_use_of_memory_is_told_as_people_write_it(container: str) -> None:
 @pytest.mark.parametrize(
     ("words", "current", "target", "found"), [row[1:] for row in HITS], ids=[row[0] for row in HITS]
 )
-def test_replicas_by_a_metric_of_each_pod(words: str, current: int, target: int, found: tuple[int, int]) -> None:
+def test_replicas_by_pods_metric(words: str, current: int, target: int, found: tuple[int, int]) -> None:
     made = by_hits(words, current, target)
     assert isinstance(made, Proposal), made
     assert made.status.pods is not None
@@ -209,40 +209,40 @@ SHARED = [
 @pytest.mark.parametrize(
     ("words", "current", "target", "value", "found"), [row[1:] for row in SHARED], ids=[row[0] for row in SHARED]
 )
-def test_replicas_by_a_value_that_all_share(
+def test_replicas_by_external_or_object_metric(
     kind: str, words: str, current: int, target: dict[str, str], value: str, found: tuple[int, str]
 ) -> None:
     source: dict[str, Any] = {"metric": {"name": "queue"}, "target": target}
     if kind == "Object":
         source["describedObject"] = {"kind": "Service", "name": "web"}
-    made = proposed({"type": kind, kind.lower(): source}, [{"value": value}], world(words)[0], current)
+    made = proposed({"type": kind, kind.lower(): source}, [{"value": value}], parse_pods(words)[0], current)
     assert isinstance(made, Proposal), made
     status = made.status.external or made.status.object
     assert status is not None
     assert (made.replicas, status.current.average_value or status.current.value) == found
 
 
-def test_metrics_of_a_pod_that_can_not_be_decoded_cost_that_pod_only() -> None:
+def test_undecodable_pod_metric_counts_as_missing() -> None:
     source = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"}}
     good = [{"describedObject": {"name": f"r-{number}"}, "value": "20"} for number in range(2)]
     broken = {"describedObject": {"name": "r-2"}, "value": ["20"]}
-    made = proposed({"type": "Pods", "pods": source}, [*good, broken], world("r r r")[0], 3)
+    made = proposed({"type": "Pods", "pods": source}, [*good, broken], parse_pods("r r r")[0], 3)
     assert isinstance(made, Proposal), made
     assert made.replicas == 4, "the third is taken for one without metrics"
-    made = proposed({"type": "Pods", "pods": source}, [broken], world("r r r")[0], 3)
+    made = proposed({"type": "Pods", "pods": source}, [broken], parse_pods("r r r")[0], 3)
     assert isinstance(made, Failure)
     assert "unreadable" in made.message
 
 
-def test_a_series_of_an_external_metric_that_can_not_be_decoded_is_not_left_out_of_the_sum() -> None:
+def test_undecodable_external_series_is_a_failure() -> None:
     source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
-    made = proposed({"type": "External", "external": source}, [{"value": "8"}, {"value": []}], world("r r")[0], 2)
+    made = proposed({"type": "External", "external": source}, [{"value": "8"}, {"value": []}], parse_pods("r r")[0], 2)
     assert isinstance(made, Failure)
 
 
-def test_series_of_an_external_metric_are_added_up_as_far_as_one_can_count() -> None:
+def test_sum_of_external_series_is_capped_at_int32() -> None:
     source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
-    metric, pods = {"type": "External", "external": source}, world("r r")[0]
+    metric, pods = {"type": "External", "external": source}, parse_pods("r r")[0]
     made = proposed(metric, [{"value": "8"}, {"value": "22"}], pods, 2)
     assert isinstance(made, Proposal)
     assert made.replicas == 6
@@ -262,7 +262,7 @@ def test_series_of_an_external_metric_are_added_up_as_far_as_one_can_count() -> 
         ("f500 d500", "might be unready"),
     ],
 )
-def test_what_nothing_can_be_told_of(words: str, why: str) -> None:
+def test_no_usable_samples_is_a_failure(words: str, why: str) -> None:
     made = by_cpu(words, 3, 50)
     assert isinstance(made, Failure)
     assert made.reason == "FailedGetResourceMetric"

@@ -119,7 +119,7 @@ def has(kind: str, reason: str) -> dict[str, Any]:
         (indexed(successPolicy=ANY_ONE), [pod("a", index=1)], "", ""),
     ],
 )  # fmt: skip
-def test_how_a_job_ends(made: Job, pods: Sequence[Pod], kind: str, reason: str) -> None:
+def test_job_ends_by_conditions_and_pods(made: Job, pods: Sequence[Pod], kind: str, reason: str) -> None:
     found = ending_of(seen(made, *pods))
     assert (found.type, found.reason) == (kind, reason) if found is not None else kind == ""
 
@@ -143,7 +143,7 @@ PARALLEL = {"parallelism": 3, "completions": 5}
         (job(parallelism=9999, completions=9999), [], MOST_PODS, []),
     ],
 )
-def test_which_pods_a_job_needs(made: Job, pods: Sequence[Pod], create: int, delete: list[str]) -> None:
+def test_pods_to_create_and_delete(made: Job, pods: Sequence[Pod], create: int, delete: list[str]) -> None:
     wanted = plan(seen(made, *pods))
     assert (len(wanted.create), sorted(one.metadata.uid for one in wanted.delete)) == (create, delete)
 
@@ -163,7 +163,7 @@ def test_which_pods_a_job_needs(made: Job, pods: Sequence[Pod], create: int, del
         (indexed(backoffLimitPerIndex=0), [pod("a", "Failed", 1, ended=11)], [0, 2], []),
     ],
 )
-def test_which_indexes_a_job_runs(made: Job, pods: Sequence[Pod], create: list[int], delete: list[str]) -> None:
+def test_indexes_to_create_and_delete(made: Job, pods: Sequence[Pod], create: list[int], delete: list[str]) -> None:
     wanted = plan(seen(made, *pods))
     assert (list(wanted.create), sorted(one.metadata.uid for one in wanted.delete)) == (create, delete)
 
@@ -179,7 +179,9 @@ def test_which_indexes_a_job_runs(made: Job, pods: Sequence[Pod], create: list[i
         (JobBackoff(2, 10), [50], [50], NO_FAILURE),
     ],
 )
-def test_failures_in_a_row(before: JobBackoff, succeeded: list[int], failed: list[int], after: JobBackoff) -> None:
+def test_consecutive_failures_are_counted(
+    before: JobBackoff, succeeded: list[int], failed: list[int], after: JobBackoff
+) -> None:
     base = NOW.timestamp() - 1000
 
     def ended(times: list[int], phase: str) -> list[Pod]:
@@ -193,12 +195,12 @@ def test_failures_in_a_row(before: JobBackoff, succeeded: list[int], failed: lis
 @pytest.mark.parametrize(
     ("failures", "pause"), [(0, 0), (1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (8, 600), (10_000, 600)]
 )
-def test_the_pause_doubles_up_to_ten_minutes(failures: int, pause: float) -> None:
+def test_backoff_doubles_up_to_ten_minutes(failures: int, pause: float) -> None:
     assert JobBackoff(failures, 1000.0).remaining(1000.0) == pause
     assert JobBackoff(failures, 1000.0).remaining(2000.0) == 0
 
 
-def test_when_a_pod_ended() -> None:
+def test_finish_time_of_pod() -> None:
     assert finished_at(pod("a", "Failed", ended=7)) == NOW.timestamp() - 7
     unready = [{"type": "Ready", "status": "False", "lastTransitionTime": ago(9)}]
     assert finished_at(pod("a", conditions=unready)) == NOW.timestamp() - 9
@@ -226,14 +228,14 @@ DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
          pod("a", "Failed", conditions=DISRUPTED), ""),
     ],
 )  # fmt: skip
-def test_rules_for_failed_pods(rule: dict[str, Any], failed: Pod, action: str) -> None:
+def test_failure_policy_verdict(rule: dict[str, Any], failed: Pod, action: str) -> None:
     policy = msgspec.convert({"rules": [{"action": "Count", **rule}]}, PodFailurePolicy)
     found = verdict_on(policy, failed)
     assert found.action == action
     assert found.counts
 
 
-def test_pods_of_an_index_inherit_its_failures() -> None:
+def test_new_pod_of_index_inherits_failure_counts() -> None:
     made = indexed(backoffLimitPerIndex=3)
     template = template_of(made)
     last = pod("a", "Failed", 1, annotations={INDEX_FAILURES: "2", INDEX_IGNORED: "1"})
@@ -277,9 +279,7 @@ class Ledger:
     st.lists(st.sampled_from(["Succeeded", "Failed"]), max_size=6),
     st.lists(st.integers(0, 8), max_size=5),
 )
-def test_every_pod_is_counted_once_however_often_counting_is_interrupted(
-    with_indexes: bool, phases: list[str], crashes: list[int]
-) -> None:
+def test_interrupted_counting_counts_each_pod_once(with_indexes: bool, phases: list[str], crashes: list[int]) -> None:
     pods = [pod(f"p{at}", phase, at if with_indexes else None) for at, phase in enumerate(phases)]
     made = indexed(len(phases) + 1) if with_indexes else job(completions=len(phases) + 1)
     ledger = Ledger(replace(made, spec=replace(made.spec, backoff_limit=100)), pods)
@@ -291,7 +291,7 @@ def test_every_pod_is_counted_once_however_often_counting_is_interrupted(
     assert ledger.pods == {}
 
 
-def test_a_job_ends_once_all_is_counted_and_gone() -> None:
+def test_job_completes_after_all_pods_are_counted() -> None:
     made, done = job(), pod("a", "Succeeded")
     now = seen(made, done)
     ending = condition(SUCCESS_CRITERIA_MET, "CompletionsReached", "", NOW)
@@ -308,7 +308,7 @@ def test_a_job_ends_once_all_is_counted_and_gone() -> None:
     assert (ended.succeeded, ended.completion_time) == (1, format_time(NOW))
 
 
-def test_so_many_pods_are_counted_at_a_time() -> None:
+def test_pods_are_counted_in_bounded_batches() -> None:
     pods = [pod(f"p{number}", "Succeeded") for number in range(MOST_UNCOUNTED + 5)]
     made = job(completions=9999)
     accounts = account(seen(made, *pods), made.status, None)
@@ -316,7 +316,7 @@ def test_so_many_pods_are_counted_at_a_time() -> None:
     assert len(accounts.settled) == MOST_UNCOUNTED
 
 
-def test_a_job_that_fails_counts_pods_that_go_as_failed_and_one_that_succeeds_does_not() -> None:
+def test_running_pods_of_failed_job_count_as_failed() -> None:
     made, running = job(), pod("a", index=None)
     now = seen(made, running)
     for kind, failed in ((FAILURE_TARGET, ("a",)), (SUCCESS_CRITERIA_MET, ())):
@@ -326,6 +326,6 @@ def test_a_job_that_fails_counts_pods_that_go_as_failed_and_one_that_succeeds_do
         assert accounts.status.uncounted_terminated_pods.failed == failed
 
 
-def test_an_index_without_a_number_is_none() -> None:
+def test_malformed_completion_index_is_none() -> None:
     odd = [pod("a", annotations={COMPLETION_INDEX: text}) for text in ("", "x", "-1", "1.5")]
     assert [index_of(one) for one in odd] == [None] * 4

@@ -26,12 +26,12 @@ SETS = st.sets(st.integers(0, 40))
         ("7-3", 10, ""),
     ],
 )
-def test_texts(text: str, completions: int, shown: str) -> None:
+def test_indexes_parse_to_canonical_text(text: str, completions: int, shown: str) -> None:
     assert str(Indexes.parse(text, completions)) == shown
 
 
 @given(SETS, SETS, st.integers(0, 45), st.integers(0, 10))
-def test_they_behave_as_sets(one: set[int], other: set[int], completions: int, count: int) -> None:
+def test_indexes_behave_like_sets(one: set[int], other: set[int], completions: int, count: int) -> None:
     left, right = Indexes.of(one), Indexes.of(other)
     assert (len(left), [index for index in range(45) if index in left]) == (len(one), sorted(one))
     assert (left | right, left & right) == (Indexes.of(one | other), Indexes.of(one & other))
@@ -40,7 +40,7 @@ def test_they_behave_as_sets(one: set[int], other: set[int], completions: int, c
 
 
 @given(SETS)
-def test_ranges_never_touch(one: set[int]) -> None:
+def test_ranges_are_never_adjacent(one: set[int]) -> None:
     ranges = Indexes.of(one).ranges
     assert all(isinstance(each, IndexRange) and each.first <= each.last for each in ranges)
     assert all(later.first > earlier.last + 1 for earlier, later in itertools.pairwise(ranges))

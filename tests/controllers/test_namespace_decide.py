@@ -79,7 +79,7 @@ ALL_WELL = {
         ),
     ],
 )
-def test_conditions(outcome: PassOutcome, true: dict[str, str]) -> None:
+def test_conditions_by_outcome_of_pass(outcome: PassOutcome, true: dict[str, str]) -> None:
     assert states(with_outcome((), outcome, NOW)) == ALL_WELL | true
 
 
@@ -115,12 +115,12 @@ def test_conditions(outcome: PassOutcome, true: dict[str, str]) -> None:
         ),
     ],
 )
-def test_messages_tell_what_is_left_in_an_order_that_stays(outcome: PassOutcome, kind: str, message: str) -> None:
+def test_messages_list_remaining_content_in_stable_order(outcome: PassOutcome, kind: str, message: str) -> None:
     messages = {c.type: c.message for c in with_outcome((), outcome, NOW)}
     assert messages[kind] == message
 
 
-def test_a_condition_turns_false_when_it_is_over() -> None:
+def test_resolved_condition_turns_false_with_new_time() -> None:
     first = with_outcome((), PassOutcome((Remains("pods", 1),)), NOW)
     over = with_outcome(first, PassOutcome(), NOW + timedelta(seconds=9))
     assert states(over) == ALL_WELL
@@ -129,7 +129,7 @@ def test_a_condition_turns_false_when_it_is_over() -> None:
     assert set(times.values()) == {"2026-01-01T00:00:00Z"}
 
 
-def test_nothing_changes_while_nothing_does() -> None:
+def test_same_outcome_changes_no_condition() -> None:
     outcome = PassOutcome(
         (Remains("pods", 1, Counter(a=1)), Remains("services", failure="no")), (("a/v1", "no"),), ("b//c",)
     )
@@ -137,7 +137,7 @@ def test_nothing_changes_while_nothing_does() -> None:
     assert with_outcome(first, outcome, NOW + timedelta(seconds=9)) == first
 
 
-def test_the_transition_time_stays_while_the_status_does() -> None:
+def test_transition_time_is_stable_while_status_is() -> None:
     first = with_outcome((), PassOutcome((Remains("pods", 2),)), NOW)
     again = with_outcome(first, PassOutcome((Remains("pods", 1),)), NOW + timedelta(seconds=9))
     assert [c.last_transition_time for c in again] == [c.last_transition_time for c in first]
@@ -150,7 +150,7 @@ def partial(finalizers: list[str], grace: int | None = None, ends: timedelta | N
     return msgspec.convert({"metadata": metadata}, PartialObject)
 
 
-def test_remains_count_finalizers_and_take_the_longest_promise() -> None:
+def test_remaining_counts_finalizers_and_longest_grace() -> None:
     found = remains_of("pods", [partial(["a", "b"]), partial(["a"], grace=40), partial([], grace=10)], NOW)
     assert (found.count, found.finalizers, found.wait) == (3, Counter(a=2, b=1), 40)
 
@@ -169,7 +169,7 @@ PAST, AHEAD = timedelta(seconds=-1), timedelta(seconds=1)
         ([partial([])], True),
     ],
 )
-def test_what_nothing_holds_is_overdue_once_all_of_it_had_its_time(objects: list[PartialObject], overdue: bool) -> None:
+def test_objects_without_finalizers_are_overdue_after_grace(objects: list[PartialObject], overdue: bool) -> None:
     assert remains_of("pods", objects, NOW).overdue is overdue
 
 
@@ -183,11 +183,11 @@ def test_what_nothing_holds_is_overdue_once_all_of_it_had_its_time(objects: list
         (Remains("pods", 1, wait=3600), 6000, 300, 300),
     ],
 )
-def test_the_next_look_comes_later_and_later(remains: Remains, age: float, period: float, expected: float) -> None:
+def test_next_check_interval_grows_with_age(remains: Remains, age: float, period: float, expected: float) -> None:
     assert next_look(PassOutcome((remains,)), age, period) == expected
 
 
-def test_only_a_clean_pass_is_empty() -> None:
+def test_only_pass_without_remaining_content_is_empty() -> None:
     assert PassOutcome((Remains("pods"),)).empty
     assert not PassOutcome((Remains("pods", 1),)).empty
     assert not PassOutcome((Remains("pods", failure="x"),)).empty
@@ -206,7 +206,7 @@ def test_only_a_clean_pass_is_empty() -> None:
         ({"finalizers": ["example.org/hold"]}, False),
     ],
 )
-def test_what_is_deleted_already_is_not_asked_for_again(metadata: dict[str, Any], settled: bool) -> None:
+def test_deleted_objects_are_settled(metadata: dict[str, Any], settled: bool) -> None:
     assert is_settled(msgspec.convert({"metadata": metadata}, PartialObject)) is settled
 
 
@@ -214,7 +214,7 @@ def served(group: str, version: str, plural: str, *verbs: str, namespaced: bool 
     return ServedResource(Resource(group, version, plural, "Kind", namespaced, PartialObject), frozenset(verbs), {})
 
 
-def test_what_can_be_deleted_in_a_namespace_and_named_in_a_path() -> None:
+def test_deletable_resources_of_namespace() -> None:
     found = [
         served("", "v1", "configmaps", "list", "delete", "deletecollection"),
         served("", "v1", "bindings", "create"),

@@ -27,7 +27,7 @@ def taken(cidr_set: CIDRSet, count: int) -> list[str]:
         ("fd00::/112", 128, ["fd00::/128", "fd00::1/128", "fd00::2/128"]),
     ],
 )
-def test_parts_are_given_in_order(network: str, mask: int, first: list[str]) -> None:
+def test_cidrs_are_allocated_in_order(network: str, mask: int, first: list[str]) -> None:
     found = taken(CIDRSet(ip_network(network), mask), 3)
     assert found == [text if text == "None" else str(ip_network(text)) for text in first]
 
@@ -47,7 +47,7 @@ def test_parts_are_given_in_order(network: str, mask: int, first: list[str]) -> 
         ("fd00::/8", 0),
     ],
 )
-def test_whoever_holds_addresses_holds_the_parts_they_are_in(held: str, used: int) -> None:
+def test_held_network_occupies_overlapping_cidrs(held: str, used: int) -> None:
     cidr_set = CIDRSet(IPv4Network("10.0.0.0/20"), 24)
     assert cidr_set.hold(ip_network(held)) is (used > 0)
     assert cidr_set.used == used
@@ -63,7 +63,7 @@ networks = st.integers(0, 31).flatmap(
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(st.booleans(), networks)), max_size=60))
-def test_a_part_is_free_while_nobody_holds_it(steps: list[tuple[bool, IPv4Network | IPv6Network] | None]) -> None:
+def test_cidr_is_free_unless_held(steps: list[tuple[bool, IPv4Network | IPv6Network] | None]) -> None:
     """`None` takes the next one; of others the flag says whether they are held or, if they were, released."""
     cidr_set = CIDRSet(IPv4Network("10.0.0.0/22"), 26)
     parts = list(IPv4Network("10.0.0.0/22").subnets(new_prefix=26))
@@ -89,7 +89,7 @@ def test_a_part_is_free_while_nobody_holds_it(steps: list[tuple[bool, IPv4Networ
         assert cidr_set.used == cidr_set.allocations - cidr_set.releases
 
 
-def test_a_part_that_too_many_hold_is_in_use_for_good() -> None:
+def test_cidr_with_too_many_holders_stays_in_use() -> None:
     cidr_set, network = CIDRSet(IPv4Network("10.0.0.0/23"), 24), IPv4Network("10.0.0.0/24")
     for _ in range(300):
         cidr_set.hold(network)
@@ -103,7 +103,7 @@ def allocator(*reserved: str) -> RangeAllocator:
     return RangeAllocator(sets, [ip_network(text) for text in reserved])
 
 
-def test_a_node_is_given_the_same_until_it_is_released() -> None:
+def test_node_keeps_its_cidrs_until_release() -> None:
     ranges = allocator()
     first = ranges.assign("a", "1")
     assert first == ("10.0.0.0/24", "fd00::/64")
@@ -114,7 +114,7 @@ def test_a_node_is_given_the_same_until_it_is_released() -> None:
     assert ranges.assign("a", "3") == ("10.0.2.0/24", "fd00::/64")
 
 
-def test_where_one_family_has_none_left_nothing_is_held_of_the_other() -> None:
+def test_exhausted_family_allocates_nothing() -> None:
     ranges = allocator("fd00::/64")
     ranges.assign("a", "1")
     assert ranges.assign("b", "2") == ()
@@ -122,7 +122,7 @@ def test_where_one_family_has_none_left_nothing_is_held_of_the_other() -> None:
     assert ranges.held("b") is None
 
 
-def test_what_a_node_says_counts_instead_of_what_it_was_to_be_given() -> None:
+def test_cidrs_of_node_spec_replace_the_assigned_ones() -> None:
     ranges = allocator()
     ranges.assign("a", "1")
     assert ranges.occupy("a", "1", ["10.0.3.0/24"]) == []
@@ -131,7 +131,7 @@ def test_what_a_node_says_counts_instead_of_what_it_was_to_be_given() -> None:
     assert ranges.assign("b", "2") == ("10.0.1.0/24", "fd00:0:0:1::/64")
 
 
-def test_ranges_that_are_none_of_the_clusters_are_told_and_hold_nothing() -> None:
+def test_cidrs_outside_cluster_cidrs_are_reported() -> None:
     ranges = allocator()
     assert ranges.occupy("a", "1", ["192.168.0.0/24", "fd00::/64", "?"]) == ["192.168.0.0/24", "?"]
     assert [one.used for one in ranges.sets] == [0, 1]
@@ -139,7 +139,7 @@ def test_ranges_that_are_none_of_the_clusters_are_told_and_hold_nothing() -> Non
     assert [one.used for one in ranges.sets] == [0, 0]
 
 
-def test_two_nodes_of_one_range_both_keep_it_in_use() -> None:
+def test_cidr_of_two_nodes_stays_in_use_after_one_release() -> None:
     ranges = allocator()
     ranges.occupy("a", "1", ["10.0.0.0/24"])
     ranges.occupy("b", "2", ["10.0.0.0/24"])
@@ -147,12 +147,12 @@ def test_two_nodes_of_one_range_both_keep_it_in_use() -> None:
     assert ranges.assign("c", "3")[0] == "10.0.1.0/24"
 
 
-def test_a_node_may_have_but_the_older_field() -> None:
+def test_node_with_pod_cidr_field_only_is_read() -> None:
     assert ranges_of(Node.decode(b'{"spec":{"podCIDR":"10.0.0.0/24"}}')) == ("10.0.0.0/24",)
     assert ranges_of(Node.decode(b'{"spec":{}}')) == ()
 
 
-def test_masks_are_those_of_the_families() -> None:
+def test_mask_sizes_by_family_flags() -> None:
     assert NodeRangeOptions().node_masks == {4: 24, 6: 64}
     assert NodeRangeOptions(node_cidr_mask_size_ipv4=26, node_cidr_mask_size_ipv6=80).node_masks == {4: 26, 6: 80}
     assert NodeRangeOptions(node_cidr_mask_size=28).node_masks == {4: 28, 6: 28}

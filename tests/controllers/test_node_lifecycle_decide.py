@@ -103,13 +103,13 @@ def test_no_execute_taints(ready: str, had: str, evict: Evict, wanted: str) -> N
     assert is_evicted(changed) is bool(wanted)
 
 
-def test_taints_of_others_stay_where_they_are() -> None:
+def test_foreign_taints_are_preserved() -> None:
     theirs = ("example.org/a:NoSchedule", "node.kubernetes.io/not-ready:PreferNoSchedule", "example.org/b:NoExecute")
     found = node(taints=(*theirs, UNREACHABLE), Ready="True")
     assert [f"{t.key}:{t.effect}" for t in desired_taints(found, Evict.WAIT, NOW).spec.taints] == list(theirs)
 
 
-def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
+def test_node_without_status_keeps_admission_taints() -> None:
     found = node(taints=("node.kubernetes.io/not-ready:NoSchedule",))
     assert desired_taints(found, Evict.WAIT, NOW) is found
 
@@ -127,7 +127,7 @@ def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
         pytest.param({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"}, {}, id="equal"),
     ],
 )
-def test_old_labels_follow_the_new_ones(labels: dict[str, str], wanted: dict[str, str]) -> None:
+def test_beta_labels_are_copied_from_stable_ones(labels: dict[str, str], wanted: dict[str, str]) -> None:
     found = node(Ready="True")
     found = msgspec.structs.replace(found, metadata=ObjectMeta(name="n", labels=labels))
     changed = desired_taints(found, Evict.WAIT, NOW)
@@ -135,7 +135,7 @@ def test_old_labels_follow_the_new_ones(labels: dict[str, str], wanted: dict[str
     assert (changed is found) is (not wanted)
 
 
-def test_a_silent_node_is_unknown_in_all_that_it_reports() -> None:
+def test_silent_node_gets_unknown_conditions() -> None:
     found = node(Ready="True", DiskPressure="True", MemoryPressure="Unknown", NetworkUnavailable="False")
     changed = {c.type: c for c in silenced(found, NOW).status.conditions}
     assert {kind: (c.status, c.reason, c.last_transition_time) for kind, c in changed.items()} == {
@@ -150,7 +150,7 @@ def test_a_silent_node_is_unknown_in_all_that_it_reports() -> None:
     assert silenced(again, "later") is again
 
 
-def test_pods_of_a_silent_node_are_not_ready_once() -> None:
+def test_pods_of_silent_node_become_unready() -> None:
     ready = builders.pod("p", ip="10.0.0.1")
     changed = unready(ready, NOW)
     (condition,) = changed.status.conditions
@@ -167,7 +167,7 @@ def test_pods_of_a_silent_node_are_not_ready_once() -> None:
         pytest.param({"failure-domain.beta.kubernetes.io/zone": "b"}, ":\0:b", id="old label"),
     ],
 )
-def test_zones_are_named_as_dashboards_know_them(labels: dict[str, str] | None, wanted: str) -> None:
+def test_zone_name_from_region_and_zone_labels(labels: dict[str, str] | None, wanted: str) -> None:
     assert zone_of(Node(metadata=ObjectMeta(name="n", labels=labels))) == wanted
 
 
@@ -187,12 +187,14 @@ def test_zones_are_named_as_dashboards_know_them(labels: dict[str, str] | None, 
         pytest.param(100, 100, ZoneState.FULL, 0.1, id="all"),
     ],
 )
-def test_states_of_zones(size: int, unhealthy: int, state: ZoneState, rate: float) -> None:
+def test_zone_state_and_eviction_rate_by_unhealthy_count(
+    size: int, unhealthy: int, state: ZoneState, rate: float
+) -> None:
     assert TERMS.state_of(size, unhealthy) is state
     assert TERMS.rate_in(state, size) == rate
 
 
-def test_turns_come_in_order_each_so_long_after_the_end_of_the_last() -> None:
+def test_evictions_of_zone_are_ordered_and_rate_limited() -> None:
     zone = Zone(now=0)
     for name in ("a", "b", "a"):
         zone.wait(name)
@@ -219,7 +221,7 @@ def test_turns_come_in_order_each_so_long_after_the_end_of_the_last() -> None:
     assert zone.next_turn() is None
 
 
-class World:
+class FakeCluster:
     """The health of nodes, and the nodes and leases it is shown."""
 
     def __init__(self, *nodes: Node) -> None:
@@ -241,19 +243,19 @@ class World:
         return self.health.update(self.nodes[name], self.leases.get(name), now)
 
 
-def test_a_node_is_silent_after_its_grace_period() -> None:
-    world = World(node("new"), node("old", Ready="True"))
-    assert [n.metadata.name for n in world.look(0).new] == ["new", "old"]
-    assert world.look(50).pending == []
-    assert world.look(50.1).pending == ["old"]
-    assert world.look(60.1).pending == ["new", "old"]
-    world.renew("new", 61)
-    assert not world.is_silent("new", 61)
-    assert world.look(65).pending == ["old"]
+def test_node_is_silent_after_its_grace_period() -> None:
+    fake = FakeCluster(node("new"), node("old", Ready="True"))
+    assert [n.metadata.name for n in fake.look(0).new] == ["new", "old"]
+    assert fake.look(50).pending == []
+    assert fake.look(50.1).pending == ["old"]
+    assert fake.look(60.1).pending == ["new", "old"]
+    fake.renew("new", 61)
+    assert not fake.is_silent("new", 61)
+    assert fake.look(65).pending == ["old"]
 
 
 @pytest.mark.parametrize(
-    ("said", "is_heard"),
+    ("update", "counts"),
     [
         pytest.param({"beat": NOW, "Ready": "True"}, True, id="its status again"),
         pytest.param({"Ready": "False"}, True, id="another status"),
@@ -261,128 +263,128 @@ def test_a_node_is_silent_after_its_grace_period() -> None:
         pytest.param({"Ready": "True", "DiskPressure": "True"}, False, id="another condition"),
     ],
 )
-def test_signs_of_life(said: dict[str, Any], is_heard: bool) -> None:
-    world = World(node(Ready="True"))
-    world.look(0)
-    world.put(node(**said))
-    world.look(40)
-    world.look(60)
-    assert world.is_silent("n", 60) is not is_heard
+def test_which_updates_count_as_heartbeats(update: dict[str, Any], counts: bool) -> None:
+    fake = FakeCluster(node(Ready="True"))
+    fake.look(0)
+    fake.put(node(**update))
+    fake.look(40)
+    fake.look(60)
+    assert fake.is_silent("n", 60) is not counts
 
 
-def test_what_is_told_already_is_not_told_again() -> None:
-    world = World(node(Ready="True"))
-    world.look(0)
-    assert world.look(51).pending == ["n"]
-    world.put(silenced(world.nodes["n"], NOW))
-    assert world.look(56).pending == []
-    assert world.is_silent("n", 56)
+def test_silent_node_is_reported_once() -> None:
+    fake = FakeCluster(node(Ready="True"))
+    fake.look(0)
+    assert fake.look(51).pending == ["n"]
+    fake.put(silenced(fake.nodes["n"], NOW))
+    assert fake.look(56).pending == []
+    assert fake.is_silent("n", 56)
 
 
-def test_nodes_come_and_go() -> None:
-    world = World(node("a", Ready="True"), node("b", Ready="True"))
-    world.look(0)
-    world.put(msgspec.structs.replace(world.nodes["a"], metadata=ObjectMeta(name="a", uid="another")))
-    del world.nodes["b"]
-    found = world.look(5)
+def test_added_replaced_and_removed_nodes_are_reported() -> None:
+    fake = FakeCluster(node("a", Ready="True"), node("b", Ready="True"))
+    fake.look(0)
+    fake.put(msgspec.structs.replace(fake.nodes["a"], metadata=ObjectMeta(name="a", uid="another")))
+    del fake.nodes["b"]
+    found = fake.look(5)
     assert ([n.metadata.uid for n in found.new], sorted(n.metadata.uid for n in found.gone)) == (
         ["another"],
         ["uid-a", "uid-b"],
     )
-    world.nodes.clear()
-    assert world.look(10).emptied == [""]
-    assert world.health.zones == {}
+    fake.nodes.clear()
+    assert fake.look(10).emptied == [""]
+    assert fake.health.zones == {}
 
 
-def three_zones() -> World:
-    return World(*(node(f"{zone}{i}", zone=zone, Ready="True") for zone in "abc" for i in range(4)))
+def three_zones() -> FakeCluster:
+    return FakeCluster(*(node(f"{zone}{i}", zone=zone, Ready="True") for zone in "abc" for i in range(4)))
 
 
-def test_when_all_zones_are_disrupted_nobody_is_evicted_and_later_all_have_their_time_anew() -> None:
-    world = three_zones()
-    world.look(0)
-    names = list(world.nodes)
+def test_full_disruption_stops_evictions_and_restarts_grace() -> None:
+    fake = three_zones()
+    fake.look(0)
+    names = list(fake.nodes)
     for name in names[:-1]:
-        world.put(desired_taints(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
-    found = world.look(5)
-    assert {z.state for z in world.health.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
+        fake.put(desired_taints(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
+    found = fake.look(5)
+    assert {z.state for z in fake.health.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
     assert set(found.zones.values()) == {ZoneState.FULL, ZoneState.PARTIAL}
-    assert dict(world.health.turns()) == {"a0": 10, "b0": 10}
-    world.put(desired_taints(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
-    world.put(node("c3", zone="c", Ready="False"))
-    assert world.health.begin("b0", 10) is not None
-    world.health.zones[":\0:b"].end("b0", 10, evicted=True)
-    assert not world.is_silent("c3", 11)
-    assert world.health.begin("a1", 20) is None, "what a node said since the last look counts"
-    assert world.look(15).pending == ["a0"]
-    assert world.health.disrupted
-    assert list(world.health.turns()) == []
-    world.put(node("c3", zone="c", Ready="True", beat=NOW))
-    world.look(100)
-    assert not world.health.disrupted
-    assert dict(world.health.turns()) == {"a1": 110, "b1": 110}
-    assert world.look(149).pending == []
+    assert dict(fake.health.turns()) == {"a0": 10, "b0": 10}
+    fake.put(desired_taints(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
+    fake.put(node("c3", zone="c", Ready="False"))
+    assert fake.health.begin("b0", 10) is not None
+    fake.health.zones[":\0:b"].end("b0", 10, evicted=True)
+    assert not fake.is_silent("c3", 11)
+    assert fake.health.begin("a1", 20) is None, "what a node said since the last look counts"
+    assert fake.look(15).pending == ["a0"]
+    assert fake.health.disrupted
+    assert list(fake.health.turns()) == []
+    fake.put(node("c3", zone="c", Ready="True", beat=NOW))
+    fake.look(100)
+    assert not fake.health.disrupted
+    assert dict(fake.health.turns()) == {"a1": 110, "b1": 110}
+    assert fake.look(149).pending == []
 
 
-def test_a_node_that_is_ready_again_has_no_turn() -> None:
-    world = three_zones()
-    world.look(0)
-    world.put(node("a0", zone="a", Ready="False"))
-    world.look(5)
-    assert dict(world.health.turns()) == {"a0": 10}
-    world.put(node("a0", zone="a", Ready="True"))
-    assert not world.is_silent("a0", 12)
-    assert list(world.health.turns()) == []
+def test_recovered_node_leaves_eviction_queue() -> None:
+    fake = three_zones()
+    fake.look(0)
+    fake.put(node("a0", zone="a", Ready="False"))
+    fake.look(5)
+    assert dict(fake.health.turns()) == {"a0": 10}
+    fake.put(node("a0", zone="a", Ready="True"))
+    assert not fake.is_silent("a0", 12)
+    assert list(fake.health.turns()) == []
 
 
-def test_a_node_that_moves_waits_where_it_is() -> None:
-    world = three_zones()
-    world.look(0)
-    world.put(node("a0", zone="a", Ready="False"))
-    world.look(5)
-    world.put(node("a0", zone="b", Ready="False"))
-    world.look(6)
-    assert {name: zone.size for name, zone in world.health.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
-    assert world.health.zones[":\0:a"].next_turn() is None
-    assert world.health.zones[":\0:b"].next_turn() == ("a0", 10)
+def test_moved_node_queues_in_its_new_zone() -> None:
+    fake = three_zones()
+    fake.look(0)
+    fake.put(node("a0", zone="a", Ready="False"))
+    fake.look(5)
+    fake.put(node("a0", zone="b", Ready="False"))
+    fake.look(6)
+    assert {name: zone.size for name, zone in fake.health.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
+    assert fake.health.zones[":\0:a"].next_turn() is None
+    assert fake.health.zones[":\0:b"].next_turn() == ("a0", 10)
 
 
-def test_nodes_that_do_not_count_disrupt_nothing() -> None:
+def test_nodes_excluded_from_disruption_do_not_count() -> None:
     left_out = {"node.kubernetes.io/exclude-disruption": ""}
     outsider = node("x", Ready="False")
     outsider = msgspec.structs.replace(outsider, metadata=ObjectMeta(name="x", labels=left_out))
-    world = World(outsider, node("n", Ready="True"))
-    world.look(0)
-    (zone,) = world.health.zones.values()
+    fake = FakeCluster(outsider, node("n", Ready="True"))
+    fake.look(0)
+    (zone,) = fake.health.zones.values()
     assert (zone.members, zone.size, zone.unhealthy, zone.state) == (2, 1, 0, ZoneState.NORMAL)
 
 
-def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
-    world = World(node(Ready="True"))
-    world.look(0)
-    assert world.look(100, judge=False).pending == []
-    world.health.restart_grace_periods(100)
-    assert world.look(150).pending == []
-    assert world.look(151).pending == ["n"]
+def test_no_node_is_silent_while_judgement_is_suspended() -> None:
+    fake = FakeCluster(node(Ready="True"))
+    fake.look(0)
+    assert fake.look(100, judge=False).pending == []
+    fake.health.restart_grace_periods(100)
+    assert fake.look(150).pending == []
+    assert fake.look(151).pending == ["n"]
 
 
 @pytest.mark.parametrize(
-    ("heard", "verdicts"),
+    ("samples", "verdicts"),
     [
         pytest.param([(1, 1), (1, 2)], "REAL REAL", id="reconnected in time"),
         pytest.param([(1, 1), (30, 1), (1, 1)], "REAL UNKNOWN REAL", id="it was they who were silent"),
         pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN RESTART REAL", id="deaf"),
     ],
 )
-def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
+def test_silence_verdict_by_age_and_connection(samples: list[tuple[float, int]], verdicts: str) -> None:
     monitor = HeartbeatMonitor(25)
-    assert [monitor.judge(age, connection) for age, connection in heard] == [Silence[v] for v in verdicts.split()]
+    assert [monitor.judge(age, connection) for age, connection in samples] == [Silence[v] for v in verdicts.split()]
 
 
-def test_who_slept_knows_nothing_of_silence() -> None:
+def test_delayed_check_restarts_grace_periods() -> None:
     monitor = HeartbeatMonitor(25)
-    heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
-    verdicts = [monitor.judge(age, connection, late).name for age, connection, late in heard]
+    samples = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
+    verdicts = [monitor.judge(age, connection, late).name for age, connection, late in samples]
     assert verdicts == ["REAL", "REAL", "RESTART", "REAL", "RESTART", "REAL"]
 
 
@@ -396,47 +398,47 @@ EVENTS = events("True", "False", "Unknown", "", "move", "renew", "drop", "evict"
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS)
-def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
+def test_zone_counts_match_nodes_and_evictions_are_spaced(
     events: list[tuple[str, int, float]],
 ) -> None:
-    world, now = World(), 0.0
+    fake, now = FakeCluster(), 0.0
     last: dict[str, float] = {}
     for what, number, seconds in events:
         now += seconds
         name, zone = f"n{number}", "ab"[number % 2]
         match what:
             case "drop":
-                world.nodes.pop(name, None)
+                fake.nodes.pop(name, None)
             case "renew":
-                world.renew(name, now)
+                fake.renew(name, now)
             case "move":
-                world.put(node(name, zone="b", Ready="False"))
+                fake.put(node(name, zone="b", Ready="False"))
             case "evict":
-                for turn, _ in list(world.health.turns()):
-                    found = world.health.begin(turn, now)
+                for turn, _ in list(fake.health.turns()):
+                    found = fake.health.begin(turn, now)
                     if found is not None:
-                        where = next(z for z, known in world.health.zones.items() if known is found)
+                        where = next(z for z, known in fake.health.zones.items() if known is found)
                         assert now - last.get(where, -10) >= 10 - 1e-6
                         last[where] = now
                         found.end(turn, now, evicted=True)
             case "look":
                 pass
             case _:
-                world.put(node(name, zone=zone, beat=str(now), **dict[str, Any](Ready=what) if what else {}))
-        world.look(now)
-        census = {zone_of(n) for n in world.nodes.values()}
-        assert set(world.health.zones) == census
-        for where, known in world.health.zones.items():
-            inside = [n for n in world.nodes.values() if zone_of(n) == where]
+                fake.put(node(name, zone=zone, beat=str(now), **dict[str, Any](Ready=what) if what else {}))
+        fake.look(now)
+        census = {zone_of(n) for n in fake.nodes.values()}
+        assert set(fake.health.zones) == census
+        for where, known in fake.health.zones.items():
+            inside = [n for n in fake.nodes.values() if zone_of(n) == where]
             sick = [n for n in inside if "True" not in {c.status for c in n.status.conditions}]
-            silent = [n for n in inside if n not in sick and world.is_silent(n.metadata.name, now)]
+            silent = [n for n in inside if n not in sick and fake.is_silent(n.metadata.name, now)]
             assert (known.size, known.unhealthy) == (len(inside), len(sick) + len(silent))
 
 
 @settings(max_examples=150, deadline=None)
 @given(events("True", "False", "", "move", "renew", "drop", "look", "leave out"))
-def test_looks_that_are_left_out_would_have_found_nothing(events: list[tuple[str, int, float]]) -> None:
-    always, seldom, now = World(), World(), 0.0
+def test_skipped_checks_would_have_found_nothing(events: list[tuple[str, int, float]]) -> None:
+    always, seldom, now = FakeCluster(), FakeCluster(), 0.0
     changed, until, next_look = True, 0.0, 0.0
     for what, number, seconds in events:
         now += seconds
@@ -452,26 +454,26 @@ def test_looks_that_are_left_out_would_have_found_nothing(events: list[tuple[str
             assert list(seldom.health.turns()) == list(always.health.turns())
             next_look += 5
         changed = changed or what != "look"
-        for world in (always, seldom):
+        for fake in (always, seldom):
             match what:
                 case "drop":
-                    world.nodes.pop(f"n{number}", None)
+                    fake.nodes.pop(f"n{number}", None)
                 case "renew":
-                    world.renew(f"n{number}", now)
+                    fake.renew(f"n{number}", now)
                 case "move":
-                    world.put(node(f"n{number}", zone="b", Ready="False"))
+                    fake.put(node(f"n{number}", zone="b", Ready="False"))
                 case "leave out":
                     labels = {"node.kubernetes.io/exclude-disruption": ""}
                     metadata = ObjectMeta(name=f"n{number}", labels=labels)
-                    world.put(msgspec.structs.replace(node(f"n{number}", Ready="True"), metadata=metadata))
+                    fake.put(msgspec.structs.replace(node(f"n{number}", Ready="True"), metadata=metadata))
                 case "look":
                     pass
                 case _:
                     ready = dict[str, Any](Ready=what) if what else {}
-                    world.put(node(f"n{number}", zone="ab"[number % 2], beat=str(now), **ready))
+                    fake.put(node(f"n{number}", zone="ab"[number % 2], beat=str(now), **ready))
 
 
-def test_patience_ends_once() -> None:
+def test_patience_of_monitor_ends_once() -> None:
     monitor = HeartbeatMonitor(25)
     monitor.judge(1, 1)
     assert monitor.patient_until(100, age=1) == 124
@@ -479,8 +481,8 @@ def test_patience_ends_once() -> None:
     assert monitor.patient_until(125, age=26) == math.inf
 
 
-def test_leases_are_looked_for_where_agents_keep_them() -> None:
-    world, asked = World(node()), list[Key]()
-    world.health.look(list(world.nodes.values()), lambda key: asked.append(key), 0)
+def test_leases_are_read_from_kube_node_lease() -> None:
+    fake, asked = FakeCluster(node()), list[Key]()
+    fake.health.look(list(fake.nodes.values()), lambda key: asked.append(key), 0)
     assert asked == [Key("kube-node-lease", "n")]
     assert LEASES.namespaced

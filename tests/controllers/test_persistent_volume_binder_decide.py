@@ -75,8 +75,8 @@ def of(uid: str = "u", **given: Any) -> PersistentVolumeClaim:
         (of(volumeName="v"), volume(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), "Wait VolumeMismatch"),
     ],
 )
-def test_a_claim_with_a_volume(asked: PersistentVolumeClaim, there: PersistentVolume | None, step: str) -> None:
-    assert told(decide_claim(asked, Surroundings(named=there))) == step
+def test_step_for_claim_with_volume(asked: PersistentVolumeClaim, there: PersistentVolume | None, step: str) -> None:
+    assert step_text(decide_claim(asked, Surroundings(named=there))) == step
 
 
 @pytest.mark.parametrize(
@@ -119,18 +119,18 @@ def test_a_claim_with_a_volume(asked: PersistentVolumeClaim, there: PersistentVo
         (of(storageClassName="fast"), Surroundings(provisioning=False), "None"),
     ],
 )
-def test_a_claim_without_a_volume(asked: PersistentVolumeClaim, there: Surroundings, step: str) -> None:
-    assert told(decide_claim(asked, there)) == step
+def test_step_for_claim_without_volume(asked: PersistentVolumeClaim, there: Surroundings, step: str) -> None:
+    assert step_text(decide_claim(asked, there)) == step
 
 
-def told(step: Any) -> str:
+def step_text(step: Any) -> str:
     match step:
         case Bind(found):
             return f"Bind {found.metadata.name}"
         case Wait(None):
             return "Wait"
-        case Wait(said) | Lose(said) | Refuse(said):
-            return f"{type(step).__name__} {said.reason}"
+        case Wait(notice) | Lose(notice) | Refuse(notice):
+            return f"{type(step).__name__} {notice.reason}"
         case AssignClass(name):
             return f"AssignClass {name}"
         case Provision(_, plugin):
@@ -162,7 +162,7 @@ MADE = {"annotations": {"pv.kubernetes.io/provisioned-by": "csi.example.com"}}
         ),
     ],
 )
-def test_a_volume(found: PersistentVolume, there: PersistentVolumeClaim | None, step: VolumeStep) -> None:
+def test_step_for_volume(found: PersistentVolume, there: PersistentVolumeClaim | None, step: VolumeStep) -> None:
     assert decide_volume(found, there) is step
 
 
@@ -186,13 +186,13 @@ def by(maker: str, **more: str) -> dict[str, Any]:
         ({}, "Burn", {}, IN_TREE, Reclaim.UNKNOWN),
     ],
 )
-def test_what_becomes_of_a_volume(
+def test_reclaim_action_for_volume(
     meta: dict[str, Any], policy: str, source: dict[str, Any], plugin: str, reclaim: Reclaim
 ) -> None:
     assert decide_reclaim(volume(meta=meta, persistentVolumeReclaimPolicy=policy, **source), plugin) is reclaim
 
 
-def test_of_several_default_classes_the_newest_is_it() -> None:
+def test_newest_default_class_wins() -> None:
     def default(name: str, made: str, key: str = "storageclass.kubernetes.io", value: str = "true") -> Any:
         meta = {"annotations": {f"{key}/is-default-class": value}, "creationTimestamp": f"2026-01-0{made}T00:00:00Z"}
         return storage_class(name, meta=meta)
@@ -203,7 +203,7 @@ def test_of_several_default_classes_the_newest_is_it() -> None:
     assert default_class([storage_class()]) is None
 
 
-def test_both_say_that_they_are_bound() -> None:
+def test_binding_sets_fields_of_claim_and_volume() -> None:
     asked, given = of(), volume(size="2Gi", volumeAttributesClassName="x")
     given = bound_volume(given, asked)
     assert given.metadata.annotations == {"pv.kubernetes.io/bound-by-controller": "yes"}
@@ -224,12 +224,12 @@ def test_both_say_that_they_are_bound() -> None:
     assert with_phase(has, "Lost").status.capacity is None
 
 
-def test_a_claim_has_of_a_volume_that_grows_what_that_had() -> None:
+def test_claim_of_growing_volume_keeps_earlier_capacity() -> None:
     given = volume(size="2Gi", meta={"annotations": {"volume.alpha.kubernetes.io/pre-resize-capacity": "1Gi"}})
     assert with_bound_status(of(), given).status.capacity == {"storage": "1Gi"}
 
 
-def test_a_reserved_volume_stays_so() -> None:
+def test_unbinding_reserved_volume_keeps_reservation() -> None:
     given = bound_volume(volume(**RESERVED), of())
     assert given.metadata.annotations is None
     free = unbound_volume(given)
@@ -238,7 +238,7 @@ def test_a_reserved_volume_stays_so() -> None:
     assert unbound_volume(bound_volume(volume(), of())) == volume()
 
 
-def test_who_took_over_from_a_plugin_is_named() -> None:
+def test_provisioner_and_migration_annotations() -> None:
     asked = with_provisioner(of(), "ebs.csi.aws.com")
     assert set(asked.metadata.annotations or {}) == {
         "volume.kubernetes.io/storage-provisioner",
@@ -266,7 +266,9 @@ CONTROLLER, PROVISIONER = "kubernetes.io/pv-controller", "external-provisioner.v
         (None, "Delete", [CONTROLLER], [CONTROLLER]),
     ],
 )
-def test_whose_finalizers_a_volume_has(maker: str | None, policy: str, before: list[str], after: list[str]) -> None:
+def test_finalizers_of_volume_by_provisioner_and_policy(
+    maker: str | None, policy: str, before: list[str], after: list[str]
+) -> None:
     meta = {**(by(maker) if maker else {}), "finalizers": before}
     found = with_finalizers(volume(meta=meta, persistentVolumeReclaimPolicy=policy))
     assert list(found.metadata.finalizers) == after
@@ -284,11 +286,11 @@ def test_whose_finalizers_a_volume_has(maker: str | None, policy: str, before: l
         ("", False),
     ],
 )
-def test_only_what_is_below_tmp_is_deleted(path: str, deletable: bool) -> None:
+def test_only_host_paths_below_tmp_are_deletable(path: str, deletable: bool) -> None:
     assert is_deletable(path) is deletable
 
 
-def test_what_the_pod_of_a_volume_has_come_to() -> None:
+def test_recycling_progress_from_pod_phase() -> None:
     def made(phase: str) -> Any:
         found = pod()
         return replace(found, metadata=replace(found.metadata, uid="u"), status=replace(found.status, phase=phase))
@@ -304,7 +306,7 @@ def test_what_the_pod_of_a_volume_has_come_to() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "spec: {}", "spec: {volumes: []}", "spec: {volumes: [{name: 1}]}", "kind: Job\nspec: {}", "{"]
 )
-def test_a_file_that_is_no_pod(text: str, tmp_path: Any) -> None:
+def test_unusable_recycler_template_raises_value_error(text: str, tmp_path: Any) -> None:
     file = tmp_path / "pod.yaml"
     file.write_text(text)
     with pytest.raises(ValueError, match=r".+"):

@@ -69,17 +69,17 @@ BOTH = {"accessModes": [ONCE, MANY]}
         ([available("b", **TAKEN)], {}, None),
     ],
 )
-def test_what_a_claim_gets(volumes: list[Any], asked: dict[str, Any], found: str | None) -> None:
+def test_smallest_fitting_volume_matches(volumes: list[Any], asked: dict[str, Any], found: str | None) -> None:
     assert name_of(index_of(volumes).match(claim(meta={"uid": "u"}, **asked))) == found
 
 
-def test_where_a_scheduler_chooses_only_what_is_for_the_claim_is_found() -> None:
+def test_delayed_binding_matches_prebound_volumes_only() -> None:
     index = index_of([available("a"), available("b", "9Gi", **RESERVED)])
     assert name_of(index.match(claim(meta={"uid": "u"}), bound_only=True)) == "b"
     assert index.match(claim("other"), bound_only=True) is None
 
 
-def test_what_is_being_given_away_is_given_to_nobody_else() -> None:
+def test_reserved_volume_is_not_matched_again() -> None:
     index = index_of([available("a"), available("b", "2Gi")])
     index.reserve("a")
     assert name_of(index.match(claim())) == "b"
@@ -87,7 +87,7 @@ def test_what_is_being_given_away_is_given_to_nobody_else() -> None:
     assert name_of(index.match(claim())) == "a"
 
 
-def test_what_is_written_here_counts_before_the_watch_tells_of_it() -> None:
+def test_own_write_precedes_older_watch_event() -> None:
     first, asked = available("a"), claim(meta={"uid": "u"})
     index = index_of([first])
     index.renew(available("a", version=3, **TAKEN))
@@ -99,7 +99,7 @@ def test_what_is_written_here_counts_before_the_watch_tells_of_it() -> None:
     assert (index.get("a"), index.match(asked)) == (None, None)
 
 
-def test_nothing_is_left_of_what_is_gone() -> None:
+def test_removed_volumes_leave_no_index_entries() -> None:
     volumes = [available("a"), available("b", **RESERVED), available("c", storageClassName="x")]
     index = index_of(volumes)
     for one in volumes:
@@ -115,7 +115,7 @@ classes = st.sampled_from(["", "x"])
 
 
 @st.composite
-def worlds(draw: Any) -> tuple[list[PersistentVolume], list[PersistentVolumeClaim]]:
+def volumes_with_claims(draw: Any) -> tuple[list[PersistentVolume], list[PersistentVolumeClaim]]:
     volumes = [
         available(f"v{number}", draw(sizes), accessModes=draw(modes), storageClassName=draw(classes))
         for number in range(draw(st.integers(0, 6)))
@@ -137,11 +137,11 @@ def fits(one: PersistentVolume, asked: PersistentVolumeClaim) -> bool:
     return one.spec.claim_ref is None and not mismatch(one, asked)
 
 
-@given(worlds())
-def test_the_smallest_that_fits_is_given_and_never_twice(
-    world: tuple[list[PersistentVolume], list[PersistentVolumeClaim]],
+@given(volumes_with_claims())
+def test_volumes_are_matched_smallest_first_and_once(
+    volumes_and_claims: tuple[list[PersistentVolume], list[PersistentVolumeClaim]],
 ) -> None:
-    volumes, claims = world
+    volumes, claims = volumes_and_claims
     index = index_of(volumes)
     given_to: dict[str, str] = {}
     for asked in claims:
@@ -164,7 +164,7 @@ def test_the_smallest_that_fits_is_given_and_never_twice(
         assert is_bound_to(again, asked)
 
 
-def test_a_thousand_claims_are_matched_without_looking_at_a_million_pairs() -> None:
+def test_matching_1000_claims_takes_linear_time() -> None:
     looked_at = 0
     index = index_of(available(f"v{number:04}", f"{1 + number % 10}Gi") for number in range(1000))
     volumes = vars(index)["_volumes"]

@@ -51,7 +51,7 @@ def bound(wants: str, has: str, progress: str = "", begun: str = "") -> Persiste
         ("2Gi", "2Gi", FLEX, "2Gi", True, "", ExpandAction.FORGET),
     ],
 )
-def test_who_expands(
+def test_expand_action_by_sizes_and_plugin(
     wants: str, has: str, source: dict[str, Any], size: str, remembers: bool, progress: str, step: ExpandAction
 ) -> None:
     meta = {"annotations": {PRE: "1Gi"}} if remembers else {}
@@ -71,11 +71,11 @@ def test_who_expands(
         ("3Gi", "NodeResizeInfeasible", "4Gi", "3Gi"),
     ],
 )
-def test_what_was_begun_goes_first(size: str, progress: str, begun: str, target: str) -> None:
+def test_begun_expansion_keeps_its_target_size(size: str, progress: str, begun: str, target: str) -> None:
     assert target_size(bound("3Gi", "1Gi", progress, begun), volume(size=size)) == target
 
 
-def test_conditions_of_resizing_follow_one_another() -> None:
+def test_resize_conditions_follow_in_order() -> None:
     asked = bound("2Gi", "1Gi")
     begun = in_progress(asked, "example.com/flex", "2Gi", "then")
     assert [one.type for one in begun.status.conditions] == ["Resizing"]
@@ -91,5 +91,5 @@ def test_conditions_of_resizing_follow_one_another() -> None:
     assert done.status.allocated_resource_statuses is None
 
 
-def test_a_claim_of_nobody() -> None:
+def test_unbound_claim_is_left_to_external_resizer() -> None:
     assert decide(claim(), volume()) is ExpandAction.EXTERNAL

@@ -72,7 +72,7 @@ ENDED = [
         (1, ["evicted", "b1", "b2", "c", "d"]),
     ],
 )
-def test_the_evicted_and_then_the_oldest_go_beyond_the_threshold(threshold: int, expected: list[str]) -> None:
+def test_evicted_then_oldest_pods_exceed_threshold(threshold: int, expected: list[str]) -> None:
     assert names(surplus(ENDED, threshold)) == expected
 
 
@@ -86,7 +86,7 @@ def test_the_evicted_and_then_the_oldest_go_beyond_the_threshold(threshold: int,
         (0, {"u-d"}, []),
     ],
 )
-def test_what_was_asked_for_counts_as_gone_and_is_asked_for_again(
+def test_requested_deletions_count_as_gone_and_are_repeated(
     threshold: int, asked: set[str], expected: list[str]
 ) -> None:
     assert names(surplus(ENDED, threshold, asked)) == expected
@@ -102,11 +102,11 @@ def test_what_was_asked_for_counts_as_gone_and_is_asked_for_again(
         (node("n", "other"), False),
     ],
 )
-def test_a_node_is_out_of_service_by_its_taint_and_silence(found: Node, expected: bool) -> None:
+def test_node_is_out_of_service_by_taint_and_readiness(found: Node, expected: bool) -> None:
     assert is_out_of_service(found) is expected
 
 
-def test_only_pods_being_deleted_go_with_their_node_out_of_service() -> None:
+def test_only_terminating_pods_leave_out_of_service_nodes() -> None:
     pods = [pod("stays"), pod("goes", grace=30), pod("elsewhere", node="m", grace=30), pod("bare", node="", grace=0)]
     assert names(out_of_service(pods, [node("n", OUT), node("m"), node("idle", OUT)])) == ["goes"]
     assert names(unscheduled(pods)) == ["bare"]
@@ -123,24 +123,24 @@ def test_only_pods_being_deleted_go_with_their_node_out_of_service() -> None:
         (set(), {"n": 1.0}, {"m": 100.0, "n": 1.0}),
     ],
 )
-def test_a_node_is_missing_from_when_it_was_missed(
+def test_missing_nodes_keep_first_missed_time(
     nodes: set[str], since: Mapping[str, float], expected: Mapping[str, float]
 ) -> None:
     pods = [pod("a"), pod("b", node="m"), pod("c", node="")]
     assert missing(pods, nodes, since, 100.0) == expected
 
 
-def test_pods_of_nodes_that_are_gone_are_orphans() -> None:
+def test_pods_of_missing_nodes_are_orphans() -> None:
     assert names(orphans([pod("a"), pod("b", node="m"), pod("c", node="")], {"m"})) == ["b"]
 
 
-def test_the_pods_of_a_node_go_together_but_for_those_that_are_done_with() -> None:
+def test_victims_are_grouped_by_node_except_finished_ones() -> None:
     pods = [pod("a"), pod("b", node="m"), pod("c"), pod("d", "Failed", grace=0)]
     found = by_node(Victim(one, "") for one in pods)
     assert {node: names(victims) for node, victims in found.items()} == {"n": ["a", "c"], "m": ["b"]}
 
 
-def test_what_goes_anyway_does_not_count_as_ended() -> None:
+def test_pods_already_chosen_are_left_out() -> None:
     lost = [Victim(pod("a"), "x")]
     assert names(Victim(one, "") for one in without([pod("a"), pod("b")], lost)) == ["b"]
     assert names(Victim(one, "") for one in without([pod("a")], [])) == ["a"]
@@ -156,5 +156,5 @@ def test_what_goes_anyway_does_not_count_as_ended() -> None:
         (pod("p", "Running", grace=0), False),
     ],
 )
-def test_what_only_finalizers_keep_is_let_alone(found: Pod, expected: bool) -> None:
+def test_pods_held_by_finalizers_only_are_skipped(found: Pod, expected: bool) -> None:
     assert is_done_with(found) is expected

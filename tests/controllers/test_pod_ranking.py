@@ -67,7 +67,7 @@ def pod(
         pytest.param({"created": None}, {"created": YOUNG}, id="created at no time"),
     ],
 )
-def test_the_first_difference_decides(first: dict[str, Any], then: dict[str, Any]) -> None:
+def test_first_difference_decides_deletion_order(first: dict[str, Any], then: dict[str, Any]) -> None:
     # The uids would decide otherwise.
     one, other = pod("z", **first), pod("a", **then)
     for pods in ([one, other], [other, one]):
@@ -76,18 +76,18 @@ def test_the_first_difference_decides(first: dict[str, Any], then: dict[str, Any
         assert progress_of(one) < progress_of(other), "so it is with the pods of a job"
 
 
-def test_times_of_the_same_magnitude_leave_it_to_the_uid() -> None:
+def test_ages_of_same_magnitude_are_ordered_by_uid() -> None:
     older, younger = pod("a", created="2026-01-01T09:00:00Z"), pod("b", created="2026-01-01T09:30:00Z")
     assert list(first_to_go([younger, older], 1, [], NOW)) == [older]
 
 
-def test_crowded_nodes_go_first_whoever_of_the_workload_is_there() -> None:
+def test_pods_on_crowded_nodes_rank_first() -> None:
     alone, crowded = pod("a", node="x"), pod("z", node="y")
     others = [pod("o1", node="y"), pod("o2", node="x", ended=True), pod("o3", node="x", ended=True)]
     assert list(first_to_go([alone, crowded], 1, [alone, crowded, *others], NOW)) == [crowded]
 
 
-def test_all_of_them_are_not_ranked() -> None:
+def test_deleting_all_pods_skips_ranking() -> None:
     pods = [pod("b"), pod("a")]
     assert first_to_go(pods, 2, [], NOW) is pods
 
@@ -105,7 +105,7 @@ _FACTS = st.fixed_dictionaries(
 
 
 @given(st.lists(_FACTS, min_size=2, max_size=12), st.randoms(use_true_random=False))
-def test_the_order_of_the_pods_does_not_matter(facts: list[dict[str, Any]], random: Any) -> None:
+def test_ranking_is_independent_of_input_order(facts: list[dict[str, Any]], random: Any) -> None:
     pods = [pod(f"{number:02}", **one) for number, one in enumerate(facts)]
     shuffled = list(pods)
     random.shuffle(shuffled)
@@ -115,7 +115,7 @@ def test_the_order_of_the_pods_does_not_matter(facts: list[dict[str, Any]], rand
         assert len(chosen) == count
 
 
-def test_a_pod_that_is_not_ready_says_no_time() -> None:
+def test_unready_pod_has_no_ready_time() -> None:
     condition = Condition(type="Ready", status="False", last_transition_time=YOUNG)
     status = replace(pod("a").status, conditions=(condition,))
     waiting = replace(pod("a"), status=status)

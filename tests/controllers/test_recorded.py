@@ -92,7 +92,7 @@ def test_every_event_of_a_watch_is_decoded(resource: Resource[Any]) -> None:
         assert event.object.metadata.resource_version == line["object"]["metadata"]["resourceVersion"]
 
 
-def test_a_resource_without_verbs_and_a_broken_group_cost_nothing_else() -> None:
+def test_discovery_survives_missing_verbs_and_broken_group() -> None:
     async def answer(request: Request) -> Response:
         found = [one for one in answers("GET", request.path) if "body" in one and not one["query"]]
         chosen = next(one for one in found if one["accept"] == request.headers["accept"])
@@ -122,9 +122,9 @@ def test_single_answers_are_decoded() -> None:
     assert TokenRequest.decode(bytes_of(token["body"])).spec.expiration_seconds == 600
 
 
-def test_refusals_are_told_apart() -> None:
-    told = [one for one in recorded() if one["status"] >= 400]
-    found = [errors.from_response(one["status"], bytes_of(one["body"])) for one in told]
+def test_recorded_errors_map_to_error_classes() -> None:
+    refused = [one for one in recorded() if one["status"] >= 400]
+    found = [errors.from_response(one["status"], bytes_of(one["body"])) for one in refused]
     assert {type(one) for one in found} >= {
         errors.NotFound, errors.AlreadyExists, errors.Invalid, errors.Conflict, errors.Forbidden, errors.BadRequest,
     }  # fmt: skip
@@ -205,7 +205,7 @@ def _bookmark(version: str, **annotations: str) -> Tree:
 
 
 @pytest.mark.virtual
-async def test_every_controller_does_its_work_on_them(tmp_path: Path) -> None:
+async def test_every_controller_works_on_recorded_answers(tmp_path: Path) -> None:
     signing = write_authority(tmp_path, authority())
     every = catalog.installed()
     flags = (

@@ -14,7 +14,7 @@ from controllers.replica_set.replicas import decide, next_look, status_of
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 FAILURE = Forbidden("the quota is used up")
-TOLD = Condition(type="ReplicaFailure", status="True", reason="FailedCreate", message="before")
+KNOWN_FAILURE = Condition(type="ReplicaFailure", status="True", reason="FailedCreate", message="before")
 OTHER = Condition(type="Other", status="True")
 
 
@@ -49,12 +49,12 @@ def pod(number: int, *, ready: str = "", labels: tuple[str, ...] = ("app", "tier
         pytest.param(0, 700, False, 0, 500, id="a burst of deletes"),
     ],
 )
-def test_the_number_of_pods(replicas: int, active: int, deleted: bool, create: int, delete: int) -> None:
+def test_pods_to_create_and_delete(replicas: int, active: int, deleted: bool, create: int, delete: int) -> None:
     decision = decide(owner(replicas, deleted=deleted), [pod(n) for n in range(active)], list, NOW)
     assert (decision.create, len(decision.delete)) == (create, delete)
 
 
-def test_related_pods_are_looked_up_only_where_they_decide() -> None:
+def test_related_pods_are_read_for_partial_deletion_only() -> None:
     def related() -> list[Pod]:
         raise AssertionError("nobody needs them")
 
@@ -63,7 +63,7 @@ def test_related_pods_are_looked_up_only_where_they_decide() -> None:
         decide(owner(1), [pod(1), pod(2)], related, NOW)
 
 
-def test_the_numbers_of_the_status() -> None:
+def test_status_counts_pods() -> None:
     pods = [
         pod(1, ready="2026-01-01T11:00:00Z", labels=("app", "tier", "more")),
         pod(2, ready="2026-01-01T11:59:55Z", labels=("app",)),
@@ -85,11 +85,11 @@ def test_the_numbers_of_the_status() -> None:
     [
         pytest.param((OTHER,), 1, True, [("Other", ""), ("ReplicaFailure", "FailedCreate")], id="too few"),
         pytest.param((), 5, True, [("ReplicaFailure", "FailedDelete")], id="too many"),
-        pytest.param((TOLD,), 5, True, [("ReplicaFailure", "FailedCreate")], id="told already"),
-        pytest.param((TOLD, OTHER), 3, False, [("Other", "")], id="over"),
+        pytest.param((KNOWN_FAILURE,), 5, True, [("ReplicaFailure", "FailedCreate")], id="told already"),
+        pytest.param((KNOWN_FAILURE, OTHER), 3, False, [("Other", "")], id="over"),
     ],
 )
-def test_the_condition_of_failures(
+def test_replica_failure_condition_is_set_and_cleared(
     before: tuple[Condition, ...], active: int, fails: bool, reasons: list[tuple[str, str]]
 ) -> None:
     pods = [pod(n) for n in range(active)]
@@ -97,9 +97,13 @@ def test_the_condition_of_failures(
     assert [(one.type, one.reason) for one in status.conditions] == reasons
 
 
-def test_a_failure_says_why_and_since_when() -> None:
-    (told,) = status_of(owner(3), [], 0, FAILURE, NOW).conditions
-    assert (told.status, told.message, told.last_transition_time) == ("True", FAILURE.message, "2026-01-01T12:00:00Z")
+def test_replica_failure_has_message_and_time() -> None:
+    (condition,) = status_of(owner(3), [], 0, FAILURE, NOW).conditions
+    assert (condition.status, condition.message, condition.last_transition_time) == (
+        "True",
+        FAILURE.message,
+        "2026-01-01T12:00:00Z",
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,11 +117,11 @@ def test_a_failure_says_why_and_since_when() -> None:
         pytest.param(10, ["2026-01-01T12:30:00Z"], 10.0, id="a clock that is ahead is not waited for"),
     ],
 )
-def test_when_to_look_again(min_ready: int, ready: list[str], seconds: float | None) -> None:
+def test_requeue_when_pod_becomes_available(min_ready: int, ready: list[str], seconds: float | None) -> None:
     pods = [pod(number, ready=since) for number, since in enumerate(ready)]
     one = owner(len(pods), min_ready=min_ready)
     assert next_look(one, pods, status_of(one, pods, 0, None, NOW), NOW) == seconds
 
 
-def test_a_replication_controller_counts_nobody_who_terminates() -> None:
+def test_replication_controller_has_no_terminating_count() -> None:
     assert status_of(replace(owner(1)), [], None, None, NOW).terminating_replicas is None

@@ -22,8 +22,12 @@ MADE = PodResourceClaim(name="made", resource_claim_template_name="t")
 GIVEN = PodResourceClaim(name="given", resource_claim_name="c")
 
 
-def pod(*entries: PodResourceClaim, node: str = "", phase: str = "", deleted: bool = False, **said: str | None) -> Pod:
-    statuses = tuple(PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in said.items())
+def pod(
+    *entries: PodResourceClaim, node: str = "", phase: str = "", deleted: bool = False, **claim_names: str | None
+) -> Pod:
+    statuses = tuple(
+        PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in claim_names.items()
+    )
     return Pod(
         metadata=ObjectMeta(name="p", namespace="n", uid="u", deletion_timestamp="now" if deleted else None),
         spec=PodSpec(node_name=node, resource_claims=entries),
@@ -62,7 +66,7 @@ def claim(*reserved_for: str, owner: str = "", allocated: bool = False, protecte
         (pod(GIVEN, MADE, other="c"), claim(owner="u"), ["made"]),
     ],
 )
-def test_claims_to_make(user: Pod, there: ResourceClaim | None, wanted: list[str]) -> None:
+def test_claims_to_create_for_pod(user: Pod, there: ResourceClaim | None, wanted: list[str]) -> None:
     assert [entry.name for entry in to_make(user, {Key("n", "c"): there}.get)] == wanted
 
 
@@ -81,7 +85,7 @@ def test_claims_to_make(user: Pod, there: ResourceClaim | None, wanted: list[str
         (pod(MADE, node="a"), claim(owner="u", allocated=True), False),
     ],
 )
-def test_claims_to_reserve(user: Pod, there: ResourceClaim | None, wanted: bool) -> None:
+def test_claims_to_reserve_for_pod(user: Pod, there: ResourceClaim | None, wanted: bool) -> None:
     assert to_reserve(user, {Key("n", "c"): there}.get) == ([there] if wanted else [])
 
 
@@ -97,7 +101,7 @@ def test_claims_to_reserve(user: Pod, there: ResourceClaim | None, wanted: bool)
         (pod(deleted=True, node="a", phase="Succeeded"), True),
     ],
 )
-def test_pods_that_are_over(user: Pod, over: bool) -> None:
+def test_which_pods_are_over(user: Pod, over: bool) -> None:
     assert is_over(user) is over
 
 
@@ -117,7 +121,7 @@ def test_pods_that_are_over(user: Pod, over: bool) -> None:
         (claim("u", allocated=True, protected=True, deletion_timestamp="now"), ["u"], ["u"], True, True),
     ],
 )
-def test_what_is_released(
+def test_released_claim_by_remaining_consumers(
     before: ResourceClaim, remaining: list[str], reserved: list[str], allocated: bool, protected: bool
 ) -> None:
     kept = tuple(one for one in before.status.reserved_for if one.uid in remaining)
@@ -136,7 +140,7 @@ def test_what_is_released(
         ("a" * 253, "b" * 63, "a" * 45 + "-" + "b" * 11),
     ],
 )
-def test_the_name_of_a_claim_has_something_of_both_names(pod_name: str, entry: str, wanted: str) -> None:
+def test_claim_name_prefix_from_pod_and_entry(pod_name: str, entry: str, wanted: str) -> None:
     assert prefix(pod_name, entry) == wanted
 
 
@@ -150,5 +154,5 @@ def test_the_name_of_a_claim_has_something_of_both_names(pod_name: str, entry: s
         ({EXTENDED_CLAIM: "false"}, ""),
     ],
 )
-def test_what_a_claim_was_made_of(annotations: dict[str, str] | None, source: str) -> None:
+def test_claim_source_from_annotation(annotations: dict[str, str] | None, source: str) -> None:
     assert source_of(claim(annotations=annotations)) == source

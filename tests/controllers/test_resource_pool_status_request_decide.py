@@ -59,7 +59,7 @@ INCOMPLETE = "pool d/p is incomplete: observed 1/2 slices at generation 1"
         ([published("q"), published("a/b")], [], [("a/b", None, 2, 0, 2, None), ("q", None, 2, 0, 2, None)]),
     ],
 )
-def test_what_is_told_of_pools(
+def test_pool_status_by_slices_and_claims(
     slices: list[ResourceSlice], claims: list[ResourceClaim], expected: list[tuple[object, ...]]
 ) -> None:
     status = answer(ResourcePoolStatusRequestSpec(driver="d"), slices, claims)
@@ -73,17 +73,17 @@ def test_what_is_told_of_pools(
     ] == expected
 
 
-def test_an_error_is_no_longer_than_may_be() -> None:
+def test_validation_error_is_truncated() -> None:
     status = answer(ResourcePoolStatusRequestSpec(driver="d"), [published("p" * 253, count=2)], [])
     assert len(status.pools[0].validation_error or "") == 256
     assert status.conditions[0].message == "Calculated status for 1 pools (1 incomplete)"
 
 
 def request(*kinds: str) -> ResourcePoolStatusRequest:
-    told = tuple(Condition(type=one, status="True", last_transition_time="1970-01-01T01:00:00Z") for one in kinds)
+    conditions = tuple(Condition(type=one, status="True", last_transition_time="1970-01-01T01:00:00Z") for one in kinds)
     return ResourcePoolStatusRequest(
         metadata=ObjectMeta(creation_timestamp="1970-01-01T00:00:00Z"),
-        status=ResourcePoolStatusRequestStatus(conditions=told) if kinds else None,
+        status=ResourcePoolStatusRequestStatus(conditions=conditions) if kinds else None,
     )
 
 
@@ -96,6 +96,6 @@ def request(*kinds: str) -> ResourcePoolStatusRequest:
         (request("Other"), 3600),
     ],
 )
-def test_when_a_request_is_deleted(asked: ResourcePoolStatusRequest, seconds: float) -> None:
+def test_request_lifetime_by_condition(asked: ResourcePoolStatusRequest, seconds: float) -> None:
     assert seconds_left(asked, 0.0) == seconds
     assert seconds_left(asked, seconds + 1) == -1

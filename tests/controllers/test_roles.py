@@ -56,7 +56,7 @@ def reads_only(rule: PolicyRule) -> bool:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_controller_needs_no_more_than_its_account_is_granted(name: str) -> None:
+def test_controller_rules_are_granted_to_its_account(name: str) -> None:
     spec = SPECS[name]
     roles = granted(spec.account)
     assert roles, f"clusters have no role for the account {spec.account}"
@@ -70,7 +70,7 @@ def test_a_controller_needs_no_more_than_its_account_is_granted(name: str) -> No
     assert missing == []
 
 
-def test_a_rule_covers_no_more_than_it_says() -> None:
+def test_covers_compares_each_part_of_a_rule() -> None:
     rule = PolicyRule(("",), ("pods", "*/scale"), ("get",), ("a",))
     assert covers(rule, "", "pods", "get", "a")
     assert covers(rule, "", "deployments/scale", "get", "a")

@@ -38,11 +38,11 @@ def published(data: dict[str, str], **annotations: str) -> ConfigMap:
         (published({}), False),
     ],
 )
-def test_what_is_wrong_is_put_right(current: ConfigMap, right: bool) -> None:
+def test_wrong_config_map_is_corrected(current: ConfigMap, right: bool) -> None:
     assert (desired("a", current, PEM) is None) is right
 
 
-def test_nothing_is_written_when_all_is_well() -> None:
+def test_correct_config_map_is_not_written() -> None:
     made = desired("a", None, PEM)
     assert made is not None
     assert (made.metadata.namespace, made.metadata.name, made.data) == ("a", NAME, {DATA: PEM})
@@ -50,7 +50,7 @@ def test_nothing_is_written_when_all_is_well() -> None:
     assert desired("a", made, PEM) is None
 
 
-def test_a_description_in_other_words_stays_and_so_does_all_else() -> None:
+def test_foreign_metadata_is_preserved() -> None:
     theirs = msgspec.structs.replace(
         published({DATA: PEM}),
         metadata=msgspec.structs.replace(published({}).metadata, annotations={DESCRIPTION: "mine"}),
@@ -75,7 +75,7 @@ def test_a_description_in_other_words_stays_and_so_does_all_else() -> None:
     ],
     ids=["missing", "empty", "nonsense", "garbage", "no text"],
 )
-def test_a_file_without_certificates_is_refused_in_a_sentence(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_file_without_certificates_is_refused(tmp_path: Path, content: bytes | None, why: str) -> None:
     file = tmp_path / "ca.crt"
     if content is not None:
         file.write_bytes(content)
@@ -84,7 +84,7 @@ def test_a_file_without_certificates_is_refused_in_a_sentence(tmp_path: Path, co
     assert str(refusal.value) == f"--root-ca-file: {file} {why}"
 
 
-def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
+def test_bundle_follows_its_file_while_it_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     file.write_text(PEM)
     bundle = RootCAs(str(file), bytes, get_logger("test"))
@@ -103,7 +103,7 @@ def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
     assert bundle.text == OTHER
 
 
-def test_bundle_without_a_file_follows_the_authorities_of_the_client() -> None:
+def test_bundle_without_file_follows_client_authorities() -> None:
     trusted = [PEM]
     bundle = RootCAs("", lambda: trusted[-1].encode(), get_logger("test"))
     assert (bundle.text, bundle.changed()) == (PEM, False)

@@ -14,8 +14,8 @@ from controllers.scheduler.decide import Decider, Unfinished
 from controllers.scheduler.scheduler import Assigned, Scheduler, SchedulingResult, Unplaced
 from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import BY_VOLUMES
-from tests.controllers import device_world
-from tests.controllers.scheduling import cluster, node, pod
+from tests.controllers import device_builders
+from tests.controllers.scheduling_builders import cluster, node, pod
 from tests.controllers.test_scheduler_volumes import claim, storage, using, volume
 
 NODES = 120
@@ -58,9 +58,13 @@ def disks(*names: str) -> Storage:
 
 
 def gpus(*claims: str, at: str = "n100") -> Any:
-    wanted = [device_world.claim(one, device_world.request("r", "device.attributes['d.org'].big")) for one in claims]
-    slices = (device_world.published(f"n{n}", device_world.device("g", big=f"n{n}" == at)) for n in range(NODES))
-    return device_world.world(list(slices), wanted)
+    wanted = [
+        device_builders.claim(one, device_builders.request("r", "device.attributes['d.org'].big")) for one in claims
+    ]
+    slices = (
+        device_builders.device_slice(f"n{n}", device_builders.device("g", big=f"n{n}" == at)) for n in range(NODES)
+    )
+    return device_builders.devices_of(list(slices), wanted)
 
 
 def full(priority: int = 0) -> Mapping[str, list[Pod]]:
@@ -68,24 +72,24 @@ def full(priority: int = 0) -> Mapping[str, list[Pod]]:
 
 
 @pytest.mark.parametrize(
-    ("world", "asked", "to"),
+    ("options", "asked", "to"),
     [
         (lambda: {"storage": disks("n100", "elsewhere")}, using("c"), "n100"),
         (lambda: {"storage": storage([claim("c", "v")], [volume("v", **host("n100"))])}, using("c"), "n100"),
-        (lambda: {"devices": gpus("c")}, device_world.user("c"), "n100"),
+        (lambda: {"devices": gpus("c")}, device_builders.pod_with_claims("c"), "n100"),
     ],
     ids=["a claim that waits", "a claim that is bound", "devices"],
 )
-def test_a_long_attempt_makes_way_and_ends_as_if_it_had_not(
-    monkeypatch: pytest.MonkeyPatch, world: Callable[[], Any], asked: Pod, to: str
+def test_sliced_attempt_equals_uninterrupted_one(
+    monkeypatch: pytest.MonkeyPatch, options: Callable[[], Any], asked: Pod, to: str
 ) -> None:
-    scheduler = of(**world())
+    scheduler = of(**options())
     scheduler.pod_changed(None, asked, 0.0)
     step, slices = ended(scheduler)
     assert isinstance(step, Assigned)
     assert (step.node, slices > NODES // SLICE) == (to, True)
     monkeypatch.setattr(scheduler_module, "_LOOKS", 100_000)
-    at_once = of(**world())
+    at_once = of(**options())
     at_once.pod_changed(None, asked, 0.0)
     one, _ = ended(at_once)
     assert isinstance(one, Assigned)
@@ -93,7 +97,7 @@ def test_a_long_attempt_makes_way_and_ends_as_if_it_had_not(
     assert len(one.devices) == len(step.devices)
 
 
-def test_many_volumes_are_judged_in_slices() -> None:
+def test_many_volumes_are_checked_in_slices() -> None:
     scheduler = of(0, 1, storage=disks(*(f"x{number}" for number in range(300)), "n1"))
     scheduler.pod_changed(None, using("c"), 0.0)
     step, slices = ended(scheduler)
@@ -102,17 +106,17 @@ def test_many_volumes_are_judged_in_slices() -> None:
     assert slices > 300 // (2 * SLICE)
 
 
-def test_a_search_on_one_node_is_made_in_slices() -> None:
-    many = device_world.published("n0", *(device_world.device(f"d{n}", numa=n) for n in range(60)))
-    pairs = device_world.claim("c", device_world.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
-    scheduler = of(0, devices=device_world.world([many], [pairs]))
-    scheduler.pod_changed(None, device_world.user("c"), 0.0)
+def test_device_search_on_one_node_is_sliced() -> None:
+    many = device_builders.device_slice("n0", *(device_builders.device(f"d{n}", numa=n) for n in range(60)))
+    pairs = device_builders.claim("c", device_builders.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
+    scheduler = of(0, devices=device_builders.devices_of([many], [pairs]))
+    scheduler.pod_changed(None, device_builders.pod_with_claims("c"), 0.0)
     step, slices = ended(scheduler)
     assert isinstance(step, Unplaced)
     assert slices > 5
 
 
-def test_a_volume_that_is_given_away_meanwhile_is_not_given_twice() -> None:
+def test_volume_taken_between_slices_is_not_reused() -> None:
     there = disks("n10", "n100")
     scheduler = of(storage=there)
     scheduler.pod_changed(None, using("c"), 0.0)
@@ -127,7 +131,7 @@ def test_a_volume_that_is_given_away_meanwhile_is_not_given_twice() -> None:
     assert (step.node, [one.metadata.name for one, _ in step.volumes.given]) == ("n100", ["disk-n100"])
 
 
-def test_a_claim_that_is_bound_meanwhile_is_seen() -> None:
+def test_claim_bound_between_slices_is_seen() -> None:
     there = disks("n10")
     bound = storage([claim("c", "v", storage_class="local")], [volume("v", **host("n50"))])
     scheduler = of(storage=there)
@@ -145,7 +149,7 @@ def test_a_claim_that_is_bound_meanwhile_is_seen() -> None:
 
 
 @pytest.mark.parametrize("by", [BY_VOLUMES, frozenset({"DynamicResources"})])
-def test_what_happens_during_an_attempt_that_finds_nothing_has_the_pod_looked_at_again(by: frozenset[str]) -> None:
+def test_event_during_failed_attempt_requeues_pod(by: frozenset[str]) -> None:
     scheduler = of(storage=disks("elsewhere"))
     scheduler.pod_changed(None, using("c"), 0.0)
     step, _ = ended(scheduler, lambda _: scheduler.happened(by, "PersistentVolumeAdd", 0.0))
@@ -153,13 +157,13 @@ def test_what_happens_during_an_attempt_that_finds_nothing_has_the_pod_looked_at
     assert scheduler.queue.pending()["backoff"] == (by == BY_VOLUMES)
 
 
-def test_devices_that_are_given_away_meanwhile_are_not_given_twice() -> None:
+def test_devices_taken_between_slices_are_not_reused() -> None:
     scheduler, alone = of(devices=gpus("c", "other")), of(devices=gpus("c", "other"))
     for one in (scheduler, alone):
-        one.pod_changed(None, device_world.user("c"), 0.0)
+        one.pod_changed(None, device_builders.pod_with_claims("c"), 0.0)
     found, last = ended(alone)
     assert isinstance(found, Assigned)
-    other = device_world.given("other", "g", pool="n100")
+    other = device_builders.allocated_claim("other", "g", pool="n100")
 
     def give(number: int) -> None:
         if number == last - 1:
@@ -169,7 +173,7 @@ def test_devices_that_are_given_away_meanwhile_are_not_given_twice() -> None:
     assert isinstance(step, Unplaced)
 
 
-def test_a_pod_that_changes_meanwhile_is_looked_at_as_it_is() -> None:
+def test_pod_changed_between_slices_is_reread() -> None:
     scheduler, before = of(storage=disks("n10", "n100")), using("c")
     scheduler.pod_changed(None, before, 0.0)
     after = using("c", nodeSelector={"kubernetes.io/hostname": "n100"}, meta={"generation": 2})
@@ -183,7 +187,7 @@ def test_a_pod_that_changes_meanwhile_is_looked_at_as_it_is() -> None:
     assert step.node == "n100"
 
 
-def test_who_has_to_go_is_found_in_slices() -> None:
+def test_preemption_is_searched_in_slices() -> None:
     placed = {**full(), "n90": [pod("cheap", {"cpu": "4"}, priority=-5)]}
     scheduler = of(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
@@ -194,7 +198,7 @@ def test_who_has_to_go_is_found_in_slices() -> None:
     assert slices > 4 * NODES // SLICE
 
 
-def test_nobody_goes_where_there_is_room_meanwhile() -> None:
+def test_room_freed_during_preemption_avoids_eviction() -> None:
     scheduler = of(placed=full())
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
 
@@ -208,7 +212,7 @@ def test_nobody_goes_where_there_is_room_meanwhile() -> None:
     assert step.node == "n77"
 
 
-def test_who_has_to_go_is_decided_by_who_is_there_at_the_end() -> None:
+def test_victims_are_rechecked_at_the_end() -> None:
     placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
     scheduler = of(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
@@ -226,7 +230,7 @@ def test_who_has_to_go_is_decided_by_who_is_there_at_the_end() -> None:
     assert step.plan.node != "n0"
 
 
-def test_a_node_that_goes_meanwhile_is_no_place_to_make_room() -> None:
+def test_node_removed_during_preemption_is_not_chosen() -> None:
     placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
     scheduler = of(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
@@ -236,7 +240,7 @@ def test_a_node_that_goes_meanwhile_is_no_place_to_make_room() -> None:
     assert step.plan.node != "n0"
 
 
-def test_a_nomination_by_others_counts_from_when_it_is_made() -> None:
+def test_nomination_by_others_counts_at_once() -> None:
     scheduler = of(0, 1)
     plain, status = (
         pod("p", {"cpu": "3"}, priority=5, schedulingGates=[{"name": "x.org/a"}]),
@@ -254,7 +258,7 @@ def test_a_nomination_by_others_counts_from_when_it_is_made() -> None:
     assert not scheduler.state.nominated
 
 
-def test_who_waits_for_room_on_a_node_that_is_gone_makes_room_elsewhere() -> None:
+def test_pod_nominated_to_removed_node_preempts_elsewhere() -> None:
     placed = {"n0": [pod("low", {"cpu": "4"})], "n1": [pod("middle", {"cpu": "4"}, priority=1)]}
     scheduler = of(0, 1, placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
@@ -274,7 +278,7 @@ def test_who_waits_for_room_on_a_node_that_is_gone_makes_room_elsewhere() -> Non
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("Never", True), ("PreemptLowerPriority", False)])
-def test_who_may_ask_nobody_to_go_keeps_the_node_that_others_nominate(policy: str, kept: bool) -> None:
+def test_pod_that_never_preempts_keeps_foreign_nomination(policy: str, kept: bool) -> None:
     scheduler = of(0, placed={"n0": [pod("other", {"cpu": "4"}, priority=9)]})
     asked = {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "status": {"nominatedNodeName": "n0"}}
     container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}

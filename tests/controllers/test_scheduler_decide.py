@@ -15,7 +15,7 @@ from controllers.scheduler.decide import Choice, Decider, NoFit, Unfinished
 from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
 from controllers.scheduler.time_slice import TimeSlice
-from tests.controllers.scheduling import allowed, chosen, cluster, node, place, pod, wanted
+from tests.controllers.scheduling_builders import allowed_nodes, choose_node, cluster, node, place, pod, wanted
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB = {"matchLabels": {"app": "web"}}
@@ -144,8 +144,8 @@ ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
 
 
 @pytest.mark.parametrize(("there", "asked", "fits"), [row[1:] for row in ALONE], ids=[row[0] for row in ALONE])
-def test_a_node_by_itself(there: Node, asked: Pod, fits: bool) -> None:
-    assert allowed(cluster([there]), asked) == ({"a"} if fits else set())
+def test_which_pods_fit_a_node(there: Node, asked: Pod, fits: bool) -> None:
+    assert allowed_nodes(cluster([there]), asked) == ({"a"} if fits else set())
 
 
 PORTS: Sequence[tuple[str, Sequence[Any], Sequence[Any], bool]] = (
@@ -159,9 +159,9 @@ PORTS: Sequence[tuple[str, Sequence[Any], Sequence[Any], bool]] = (
 
 
 @pytest.mark.parametrize(("taken", "asked", "fits"), [row[1:] for row in PORTS], ids=[row[0] for row in PORTS])
-def test_ports_of_the_node(taken: Any, asked: Any, fits: bool) -> None:
+def test_host_ports_conflict_on_one_node(taken: Any, asked: Any, fits: bool) -> None:
     state = cluster([node("a")], {"a": [pod("there", containers=taken)]})
-    assert allowed(state, pod(containers=asked)) == ({"a"} if fits else set())
+    assert allowed_nodes(state, pod(containers=asked)) == ({"a"} if fits else set())
 
 
 THREE = in_zones("x", "x", "y", "z")
@@ -233,15 +233,15 @@ SPREAD: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
 
 
 @pytest.mark.parametrize(("asked", "there", "nodes"), [row[1:] for row in SPREAD], ids=[row[0] for row in SPREAD])
-def test_pods_are_spread(asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]) -> None:
-    assert allowed(cluster(THREE, there), asked) == nodes
+def test_topology_spread_limits_nodes(asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]) -> None:
+    assert allowed_nodes(cluster(THREE, there), asked) == nodes
 
 
-def test_tainted_nodes_are_no_domains_if_a_pod_says_so() -> None:
+def test_tainted_nodes_are_no_domains_with_honor_policy() -> None:
     nodes = [node("a", {ZONE: "x"}), node("b", {ZONE: "y"}, taints=[taint()])]
     state = cluster(nodes, {"a": [web("1")]})
-    assert allowed(state, web("p", topologySpreadConstraints=spread())) == set()
-    assert allowed(state, web("p", topologySpreadConstraints=spread(nodeTaintsPolicy="Honor"))) == {"a"}
+    assert allowed_nodes(state, web("p", topologySpreadConstraints=spread())) == set()
+    assert allowed_nodes(state, web("p", topologySpreadConstraints=spread(nodeTaintsPolicy="Honor"))) == {"a"}
 
 
 TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
@@ -287,10 +287,12 @@ TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
 
 
 @pytest.mark.parametrize(("asked", "there", "nodes"), [row[1:] for row in TERMS], ids=[row[0] for row in TERMS])
-def test_pods_near_and_far(asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]) -> None:
+def test_pod_affinity_and_anti_affinity_limit_nodes(
+    asked: Pod, there: Mapping[str, Sequence[Pod]], nodes: set[str]
+) -> None:
     state = cluster(THREE, there)
     state.set_namespace("red", {"team": "red"})
-    assert allowed(state, asked) == nodes
+    assert allowed_nodes(state, asked) == nodes
 
 
 BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
@@ -337,18 +339,18 @@ BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
 
 
 @pytest.mark.parametrize(("state", "asked", "best"), [row[1:] for row in BEST], ids=[row[0] for row in BEST])
-def test_the_best_node(state: ClusterState, asked: Pod, best: str) -> None:
-    assert chosen(state, asked) == best
+def test_best_scoring_node_is_chosen(state: ClusterState, asked: Pod, best: str) -> None:
+    assert choose_node(state, asked) == best
 
 
 @pytest.mark.parametrize(("kind", "best"), [("podAffinity", "x"), ("podAntiAffinity", "y")])
-def test_pods_that_are_liked_and_disliked(kind: str, best: str) -> None:
+def test_preferred_pod_affinity_is_scored_in_both_directions(kind: str, best: str) -> None:
     term = {"topologyKey": ZONE, "labelSelector": WEB}
     preferred = [{"weight": 100, "podAffinityTerm": term}]
     asked = pod(affinity={kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
     zones = {"n0": "x", "n1": "x", "n2": "y", "n3": "z"}
-    assert zones[chosen(cluster(THREE, {"n0": [web("1")]}), asked)] == best
-    assert zones[chosen(cluster(THREE, {"n0": [pod("1", affinity=asked_of(asked))]}), web("p"))] == best
+    assert zones[choose_node(cluster(THREE, {"n0": [web("1")]}), asked)] == best
+    assert zones[choose_node(cluster(THREE, {"n0": [pod("1", affinity=asked_of(asked))]}), web("p"))] == best
 
 
 def asked_of(one: Pod) -> Any:
@@ -356,7 +358,7 @@ def asked_of(one: Pod) -> Any:
     return json.loads(one.raw)["spec"]["affinity"]
 
 
-def test_why_there_is_no_node() -> None:
+def test_no_fit_message_counts_reasons() -> None:
     state = cluster([node("a", unschedulable=True), node("b"), node("c", taints=[taint()])])
     found = Decider(state).decide(wanted(pod(requests={"cpu": "5", "memory": "9Gi"})))
     assert isinstance(found, NoFit)
@@ -365,10 +367,10 @@ def test_why_there_is_no_node() -> None:
         "1 node(s) were unschedulable."
     )
     assert found.by == {"NodeUnschedulable", "NodeResourcesFit", "TaintToleration"}
-    assert chosen(ClusterState(), pod()) == "no nodes available to schedule pods"
+    assert choose_node(ClusterState(), pod()) == "no nodes available to schedule pods"
 
 
-def test_what_is_remembered_of_a_node_ends_with_its_change() -> None:
+def test_cached_results_of_node_expire_with_its_change() -> None:
     state = cluster([node("a")])
     decider, asked = Decider(state), pod(requests={"cpu": "3"})
     assert isinstance(decider.decide(wanted(asked)), Choice)
@@ -380,7 +382,7 @@ def test_what_is_remembered_of_a_node_ends_with_its_change() -> None:
     assert isinstance(decider.decide(wanted(asked)), NoFit)
 
 
-def test_spread_keeps_up_with_the_pods() -> None:
+def test_topology_spread_follows_placed_pods() -> None:
     state, asked = cluster(THREE), web("p", topologySpreadConstraints=spread())
     decider = Decider(state)
     for number in range(12):
@@ -394,34 +396,34 @@ def test_spread_keeps_up_with_the_pods() -> None:
     assert isinstance(decider.decide(wanted(asked)), Choice)
 
 
-def test_room_that_is_kept_for_others() -> None:
+def test_nominated_pod_reserves_room_from_lower_priorities() -> None:
     state = cluster([node("a")])
     state.nominate("waits", requirements_of(pod("waits", {"cpu": "3"}, priority=10)), "a")
-    assert chosen(state, pod("p", {"cpu": "2"}, priority=10)) == "0/1 nodes are available: 1 Insufficient cpu."
-    assert chosen(state, pod("p", {"cpu": "2"}, priority=11)) == "a"
-    assert chosen(state, pod("p", {"cpu": "1"}, priority=1)) == "a"
-    assert chosen(state, pod("waits", {"cpu": "3"}, priority=10), nominated="a") == "a"
+    assert choose_node(state, pod("p", {"cpu": "2"}, priority=10)) == "0/1 nodes are available: 1 Insufficient cpu."
+    assert choose_node(state, pod("p", {"cpu": "2"}, priority=11)) == "a"
+    assert choose_node(state, pod("p", {"cpu": "1"}, priority=1)) == "a"
+    assert choose_node(state, pod("waits", {"cpu": "3"}, priority=10), nominated="a") == "a"
     state.forget_nomination("waits")
-    assert chosen(state, pod("p", {"cpu": "2"}, priority=10)) == "a"
+    assert choose_node(state, pod("p", {"cpu": "2"}, priority=10)) == "a"
 
 
 @pytest.mark.parametrize(("nodes", "found"), [(3, 3), (99, 99), (100, 100), (1000, 420), (5000, 500), (20000, 1000)])
-def test_how_many_nodes_are_ranked(nodes: int, found: int) -> None:
+def test_number_of_scored_nodes_by_cluster_size(nodes: int, found: int) -> None:
     assert Decider(ClusterState()).number_to_find(nodes) == found
 
 
 @pytest.mark.flag("percentage-of-nodes-to-score")
-def test_how_many_nodes_are_ranked_if_that_is_said() -> None:
+def test_percentage_flag_sets_number_of_scored_nodes() -> None:
     assert Decider(ClusterState(), percentage=20).number_to_find(1000) == 200
 
 
-def test_equal_pods_ask_for_the_same() -> None:
+def test_equal_pods_share_requirements() -> None:
     one, other = pod("1", {"cpu": "1"}), pod("2", {"cpu": "1"})
     assert requirements_of(one) is requirements_of(other)
     assert requirements_of(one) is not requirements_of(pod("3", {"cpu": "2"}))
 
 
-def test_a_long_search_makes_way_for_other_work_and_goes_on() -> None:
+def test_long_search_yields_and_continues() -> None:
     state = cluster(node(f"n{number}", {"disk": "ssd" if number == 249 else "hdd"}) for number in range(250))
     decider, want = Decider(state), wanted(pod(nodeSelector={"disk": "ssd"}))
     assert [decider.decide(want, TimeSlice(100)) for _ in range(2)] == [Unfinished(), Unfinished()]
@@ -431,7 +433,7 @@ def test_a_long_search_makes_way_for_other_work_and_goes_on() -> None:
     assert (found.feasible, found.evaluated) == (2, 250)
 
 
-def test_a_more_important_pod_goes_before_one_whose_search_makes_way() -> None:
+def test_higher_priority_pod_overtakes_paused_search() -> None:
     scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(2000))), ("default-scheduler",))
     scheduler.pod_changed(None, pod("long", nodeSelector={"no": "where"}), 0.0)
     assert scheduler.step(0.0) == Unfinished()
@@ -443,7 +445,7 @@ def test_a_more_important_pod_goes_before_one_whose_search_makes_way() -> None:
     assert third.queued.attempts == 1
 
 
-def test_a_search_among_nodes_that_change_all_the_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_among_changing_nodes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "_MOST_PAUSES", 20)
     scheduler = Scheduler(Decider(cluster(node(f"n{number}") for number in range(1200))), ("default-scheduler",))
     scheduler.pod_changed(None, pod("long", nodeSelector={"no": "where"}), 0.0)
@@ -458,7 +460,7 @@ def test_a_search_among_nodes_that_change_all_the_time_ends(monkeypatch: pytest.
 
 @pytest.mark.parametrize("without_leaving", [True, False])
 @pytest.mark.parametrize("seed", range(10))
-def test_counts_are_of_the_pods_that_are_there(seed: int, without_leaving: bool) -> None:
+def test_pod_counts_match_placed_pods(seed: int, without_leaving: bool) -> None:
     random, state = Random(seed), cluster([])
     (term,) = requirements_of(pod(affinity=near("podAffinity", labelSelector={"matchLabels": {"app": "a"}}))).affinity
     selection = PodSelection((term,), without_leaving)
@@ -484,11 +486,11 @@ def cluster_again(state: ClusterState) -> ClusterState:
     return again
 
 
-def test_a_namespace_selector_that_no_labels_meet_selects_no_other_namespaces() -> None:
+def test_namespace_selector_without_match_adds_none() -> None:
     state = cluster(in_zones("x", "y"))
     state.set_namespace("default", {"env": "none"})
     state.set_namespace("team", {"team": "a"})
     place(state, "n0", pod("1", labels={"app": "web"}))
     place(state, "n1", pod("2", labels={"app": "web"}, meta={"namespace": "team"}))
     unnamed = {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
-    assert allowed(state, pod(affinity=near("podAffinity", namespaceSelector=unnamed))) == {"n0"}
+    assert allowed_nodes(state, pod(affinity=near("podAffinity", namespaceSelector=unnamed))) == {"n0"}

@@ -10,12 +10,12 @@ from controller_manager.common.api.core import Pod
 from controller_manager.common.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Decider, NoFit
-from tests.controllers.scheduling import cluster, node, plan, pod, room_for, wanted
+from tests.controllers.scheduling_builders import cluster, node, plan_preemption, pod, preempt, wanted
 
-NOBODY = "preemption victims found"
+NO_VICTIMS = "preemption victims found"
 
 
-def some(name: str, priority: int, cpu: str = "2", started: str = "", **more: Any) -> Pod:
+def pod_of(name: str, priority: int, cpu: str = "2", started: str = "", **more: Any) -> Pod:
     made = pod(name, {"cpu": cpu}, priority=priority, **more)
     if not started:
         return made
@@ -35,47 +35,65 @@ def budget(allowed: int, app: str = "web") -> PodDisruptionBudget:
 
 WEB: Mapping[str, str] = {"app": "web"}
 ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisruptionBudget], Any]] = (
-    ("one of two", {"a": [some("1", 1), some("2", 2)]}, some("p", 9), (), ("a", ["1"])),
-    ("both", {"a": [some("1", 1), some("2", 2)]}, some("p", 9, "4"), (), ("a", ["1", "2"])),
-    ("nobody of the same priority", {"a": [some("1", 9), some("2", 9)]}, some("p", 9), (), NOBODY),
-    ("not enough", {"a": [some("1", 1), some("2", 9)]}, some("p", 9, "4"), (), "1 Insufficient cpu."),
+    ("one of two", {"a": [pod_of("1", 1), pod_of("2", 2)]}, pod_of("p", 9), (), ("a", ["1"])),
+    ("both", {"a": [pod_of("1", 1), pod_of("2", 2)]}, pod_of("p", 9, "4"), (), ("a", ["1", "2"])),
+    ("nobody of the same priority", {"a": [pod_of("1", 9), pod_of("2", 9)]}, pod_of("p", 9), (), NO_VICTIMS),
+    ("not enough", {"a": [pod_of("1", 1), pod_of("2", 9)]}, pod_of("p", 9, "4"), (), "1 Insufficient cpu."),
     (
         "who started last goes",
-        {"a": [some("1", 1, started="2026-01-01T00:00:00Z"), some("2", 1, started="2026-01-02T00:00:00Z")]},
-        some("p", 9),
+        {"a": [pod_of("1", 1, started="2026-01-01T00:00:00Z"), pod_of("2", 1, started="2026-01-02T00:00:00Z")]},
+        pod_of("p", 9),
         (),
         ("a", ["2"]),
     ),
-    ("the least important", {"a": [some("1", 5, "4")], "b": [some("2", 4, "4")]}, some("p", 9), (), ("b", ["2"])),
-    ("fewer", {"a": [some("1", 1), some("2", 1)], "b": [some("3", 1, "4")]}, some("p", 9, "4"), (), ("b", ["3"])),
+    ("the least important", {"a": [pod_of("1", 5, "4")], "b": [pod_of("2", 4, "4")]}, pod_of("p", 9), (), ("b", ["2"])),
+    (
+        "fewer",
+        {"a": [pod_of("1", 1), pod_of("2", 1)], "b": [pod_of("3", 1, "4")]},
+        pod_of("p", 9, "4"),
+        (),
+        ("b", ["3"]),
+    ),
     (
         "who is not protected",
-        {"a": [some("1", 1, "4", labels=WEB)], "b": [some("2", 4, "4")]},
-        some("p", 9),
+        {"a": [pod_of("1", 1, "4", labels=WEB)], "b": [pod_of("2", 4, "4")]},
+        pod_of("p", 9),
         (budget(0),),
         ("b", ["2"]),
     ),
-    ("protected, but all there is", {"a": [some("1", 1, "4", labels=WEB)]}, some("p", 9), (budget(0),), ("a", ["1"])),
+    (
+        "protected, but all there is",
+        {"a": [pod_of("1", 1, "4", labels=WEB)]},
+        pod_of("p", 9),
+        (budget(0),),
+        ("a", ["1"]),
+    ),
     (
         "protected ones are spared on one node",
-        {"a": [some("1", 1, labels=WEB), some("2", 1)]},
-        some("p", 9),
+        {"a": [pod_of("1", 1, labels=WEB), pod_of("2", 1)]},
+        pod_of("p", 9),
         (budget(0),),
         ("a", ["2"]),
     ),
     (
         "room in the budget",
-        {"a": [some("1", 1, "4", labels=WEB)], "b": [some("2", 4, "4")]},
-        some("p", 9),
+        {"a": [pod_of("1", 1, "4", labels=WEB)], "b": [pod_of("2", 4, "4")]},
+        pod_of("p", 9),
         (budget(1),),
         ("a", ["1"]),
     ),
-    ("never", {"a": [some("1", 1, "4")]}, some("p", 9, preemptionPolicy="Never"), (), "not eligible"),
-    ("of no use", {"a": [some("1", 1, "4")]}, some("p", 9, nodeSelector={"d": "x"}), (), "Preemption is not helpful"),
+    ("never", {"a": [pod_of("1", 1, "4")]}, pod_of("p", 9, preemptionPolicy="Never"), (), "not eligible"),
+    (
+        "of no use",
+        {"a": [pod_of("1", 1, "4")]},
+        pod_of("p", 9, nodeSelector={"d": "x"}),
+        (),
+        "Preemption is not helpful",
+    ),
     (
         "of no use anywhere, which is all there is to say",
-        {"a": [some("1", 1, "4")]},
-        some("p", 9, nodeSelector={"d": "x"}),
+        {"a": [pod_of("1", 1, "4")]},
+        pod_of("p", 9, nodeSelector={"d": "x"}),
         (),
         "0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
     ),
@@ -97,40 +115,40 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
 
 
 @pytest.mark.parametrize(("placed", "one", "budgets", "found"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_who_has_to_go(placed: Any, one: Pod, budgets: Any, found: Any) -> None:
+def test_victims_by_priority_and_budget(placed: Any, one: Pod, budgets: Any, found: Any) -> None:
     state = cluster([node(name) for name in placed], placed)
     before = {uid: each.node for uid, each in state.pods.items()}
-    result = plan(state, one, *budgets)
+    result = plan_preemption(state, one, *budgets)
     assert (found in result) if isinstance(found, str) else (result == found)
     assert {uid: each.node for uid, each in state.pods.items()} == before
 
 
-def test_who_disliked_a_pod_has_to_go() -> None:
+def test_pods_with_anti_affinity_become_victims() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": WEB}}
     dislikes = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    state = cluster([node("a")], {"a": [some("1", 1, "1", affinity=dislikes), some("2", 1, "1")]})
-    assert plan(state, some("p", 9, "1", labels=WEB)) == ("a", ["1"])
+    state = cluster([node("a")], {"a": [pod_of("1", 1, "1", affinity=dislikes), pod_of("2", 1, "1")]})
+    assert plan_preemption(state, pod_of("p", 9, "1", labels=WEB)) == ("a", ["1"])
 
 
-def test_domains_that_are_too_full_are_made_emptier() -> None:
+def test_preemption_reduces_overfull_domains() -> None:
     constraint = {
         "topologyKey": "kubernetes.io/hostname",
         "maxSkew": 1,
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": WEB},
     }
-    asked = some("p", 9, "1", labels=WEB, topologySpreadConstraints=[constraint])
+    asked = pod_of("p", 9, "1", labels=WEB, topologySpreadConstraints=[constraint])
     nodes = [node("a"), node("b", status={"allocatable": {"pods": "0"}})]
-    state: ClusterState = cluster(nodes, {"a": [some("1", 1, "1", labels=WEB), some("2", 1, "1")]})
-    assert plan(state, asked) == ("a", ["1"])
-    assert plan(state, asked) == ("a", ["1"])
+    state: ClusterState = cluster(nodes, {"a": [pod_of("1", 1, "1", labels=WEB), pod_of("2", 1, "1")]})
+    assert plan_preemption(state, asked) == ("a", ["1"])
+    assert plan_preemption(state, asked) == ("a", ["1"])
 
 
-def test_who_waits_for_one_to_go_asks_nobody_else() -> None:
-    state = cluster([node("a")], {"a": [some("1", 1, "4")]})
+def test_waiting_for_victim_preempts_no_other() -> None:
+    state = cluster([node("a")], {"a": [pod_of("1", 1, "4")]})
     state.pods["1"].doomed = True
 
-    decider, want = Decider(state), wanted(some("p", 9), nominated="a")
+    decider, want = Decider(state), wanted(pod_of("p", 9), nominated="a")
     why = decider.decide(want)
     assert isinstance(why, NoFit)
-    assert "terminating" in str(room_for(decider, want, why))
+    assert "terminating" in str(preempt(decider, want, why))

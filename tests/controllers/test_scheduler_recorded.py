@@ -19,7 +19,7 @@ from controller_manager.common.api.core import Pod, PodStatus
 from controller_manager.common.api.policy import PodDisruptionBudget
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider, NoFit
-from tests.controllers.scheduling import cluster, node, place, pod, room_for, wanted
+from tests.controllers.scheduling_builders import cluster, node, place, pod, preempt, wanted
 
 Row = Mapping[str, Any]
 NAMESPACES = {
@@ -54,7 +54,7 @@ def made(row: Row) -> ClusterState:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=map(str, range(len(ROWS))))
-def test_a_pod_goes_where_kube_scheduler_brought_it(row: Row) -> None:
+def test_placement_equals_recorded_kube_scheduler(row: Row) -> None:
     state, want = made(row), wanted(pod("p", labels=row["pod"]["labels"], **row["pod"]["spec"]))
     decider = Decider(state)
     found = decider.decide(want)
@@ -92,7 +92,7 @@ def budget(number: int, one: Row) -> PodDisruptionBudget:
 
 
 @pytest.mark.parametrize("row", PLACEMENTS, ids=map(str, range(len(PLACEMENTS))))
-def test_pods_are_placed_and_others_go_as_with_kube_scheduler(row: Row) -> None:
+def test_preemption_equals_recorded_kube_scheduler(row: Row) -> None:
     state, want = cluster_of(row), wanted(placed_as("p", row["pod"]))
     decider = Decider(state)
     found = decider.decide(want)
@@ -102,7 +102,7 @@ def test_pods_are_placed_and_others_go_as_with_kube_scheduler(row: Row) -> None:
         return
     assert isinstance(found, NoFit)
     assert found.message.rstrip(".") == row["message"]
-    plan = room_for(decider, want, found, *(budget(*one) for one in enumerate(row["budgets"])))
+    plan = preempt(decider, want, found, *(budget(*one) for one in enumerate(row["budgets"])))
     if isinstance(plan, str):
         assert not row["victims"]
         assert plan == row["preemption"]

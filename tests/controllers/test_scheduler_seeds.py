@@ -15,7 +15,7 @@ from controller_manager.common.api.core import Node, Pod
 from controllers.scheduler.cluster_state import ClusterState
 from controllers.scheduler.decide import Choice, Decider
 from controllers.scheduler.scheduler import Assigned, Scheduler, Unplaced
-from tests.controllers.scheduling import node, pod, wanted
+from tests.controllers.scheduling_builders import node, pod, wanted
 
 STEPS = 120
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -26,7 +26,7 @@ def far(key: str) -> Any:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-class World:
+class FakeCluster:
     """A server: what there is of nodes and pods, and what the scheduler was told."""
 
     def __init__(self, seed: int) -> None:
@@ -116,20 +116,20 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_pods_are_where_they_may_be_and_none_waits_that_fits(seed: int) -> None:
-    world = World(seed)
+def test_random_hours_place_pods_legally_and_completely(seed: int) -> None:
+    fake = FakeCluster(seed)
     for _ in range(3):
-        world.add_node()
+        fake.add_node()
     for _ in range(STEPS):
-        world.chance.choice((world.add_pod, world.delete_pod, world.add_node, world.step, world.step, world.step))()
-        world.check()
-    world.settle()
+        fake.chance.choice((fake.add_pod, fake.delete_pod, fake.add_node, fake.step, fake.step, fake.step))()
+        fake.check()
+    fake.settle()
     # Nothing waits that would fit if nobody waited for room: a look with all that there is, anew.
     fresh = ClusterState()
-    for each in world.nodes.values():
+    for each in fake.nodes.values():
         fresh.set_node(each)
-    for placed in world.scheduler.state.pods.values():
+    for placed in fake.scheduler.state.pods.values():
         fresh.place(placed)
-    for queued in world.scheduler.queue.pods.values():
+    for queued in fake.scheduler.queue.pods.values():
         found = Decider(fresh).decide(wanted(queued.pod))
         assert not isinstance(found, Choice), f"{queued.uid} fits on {found}"

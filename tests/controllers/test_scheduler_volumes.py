@@ -23,7 +23,7 @@ from controllers.scheduler.node_info import PlacedPod
 from controllers.scheduler.pod_requirements import requirements_of
 from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import PodVolumes, claims_of, disks_of
-from tests.controllers.scheduling import cluster, node, pod
+from tests.controllers.scheduling_builders import cluster, node, pod
 
 ZONE = "topology.kubernetes.io/zone"
 Tree = Mapping[str, Any]
@@ -194,12 +194,12 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
 )
 
 
-@pytest.mark.parametrize(("there", "one", "nodes", "said"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
-def test_where_volumes_let_a_pod_be(there: Storage, one: Pod, nodes: set[str], said: str) -> None:
-    assert found_for(there, one) == (nodes, said)
+@pytest.mark.parametrize(("there", "one", "nodes", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_allowed_nodes_by_volumes(there: Storage, one: Pod, nodes: set[str], message: str) -> None:
+    assert found_for(there, one) == (nodes, message)
 
 
-def test_what_is_to_be_done_at_a_node() -> None:
+def test_volume_plan_for_node() -> None:
     there = storage(
         [claim(storage_class="local"), claim("d")],
         [volume("large", "9Gi", storage_class="local"), volume("small", "6Gi", storage_class="local")],
@@ -214,7 +214,7 @@ def test_what_is_to_be_done_at_a_node() -> None:
     assert [given.metadata.name for given, _ in plan.given] == ["large"]
 
 
-def test_a_claim_for_one_pod() -> None:
+def test_read_write_once_pod_claim_is_exclusive() -> None:
     there = storage([claim(volume="v", modes=["ReadWriteOncePod"])], [volume("v")])
     state, other = zoned(), using("c", name="other")
     assert found_for(there, using("c"), state) == ({"a", "b"}, "")
@@ -307,7 +307,7 @@ LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
 
 
 @pytest.mark.parametrize(("there", "one", "others", "nodes"), LIMITS.values(), ids=LIMITS.keys())
-def test_volumes_that_drivers_can_attach(there: Storage, one: Pod, others: list[Pod], nodes: set[str]) -> None:
+def test_volume_limits_of_drivers(there: Storage, one: Pod, others: list[Pod], nodes: set[str]) -> None:
     state = zoned()
     for other in others:
         state.place(PlacedPod(other, "a", requirements_of(other), claims_of(other)))
@@ -317,7 +317,7 @@ def test_volumes_that_drivers_can_attach(there: Storage, one: Pod, others: list[
 @pytest.mark.parametrize(
     ("ours", "theirs", "nodes"), [(False, False, {"b"}), (True, False, {"b"}), (True, True, {"a", "b"})]
 )
-def test_disks_that_may_not_be_shared(ours: bool, theirs: bool, nodes: set[str]) -> None:
+def test_exclusive_disks_are_not_shared(ours: bool, theirs: bool, nodes: set[str]) -> None:
     def with_disk(name: str, only_read: bool) -> Pod:
         disk = {"name": "d", "gcePersistentDisk": {"pdName": "disk", "readOnly": only_read}}
         return pod(name, volumes=[disk])
@@ -337,7 +337,7 @@ def test_disks_that_may_not_be_shared(ours: bool, theirs: bool, nodes: set[str])
         ({"monitors": ["m2"], "image": "i", "readOnly": True}, {"b"}),
     ],
 )
-def test_an_image_of_ceph_is_the_same_by_any_monitor(theirs: Tree, nodes: set[str]) -> None:
+def test_ceph_image_is_identified_across_monitors(theirs: Tree, nodes: set[str]) -> None:
     ours = {"monitors": ["m2"], "image": "i"}
     other = pod("other", volumes=[{"name": "d", "rbd": theirs}])
     state = zoned()

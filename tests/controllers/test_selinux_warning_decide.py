@@ -26,7 +26,7 @@ A, B, FOREIGN = Key("default", "a"), Key("default", "b"), Key("other", "c")
         ("u:r:t:s0:c1,c2", "u:r:t:s0:c1,c3", True),
     ],
 )
-def test_labels_in_one_anothers_way(one: str, other: str, expected: bool) -> None:
+def test_conflicting_selinux_labels(one: str, other: str, expected: bool) -> None:
     assert conflict(one, other) is conflict(other, one) is expected
 
 
@@ -39,11 +39,11 @@ def test_labels_in_one_anothers_way(one: str, other: str, expected: bool) -> Non
         ("", MOUNT_OPTION, True, Use("", RECURSIVE)),
     ],
 )
-def test_how_a_pod_uses_a_volume(label: str, policy: str, mounts: bool, expected: Use) -> None:
+def test_volume_use_by_label_policy_and_mount(label: str, policy: str, mounts: bool, expected: Use) -> None:
     assert use_of(label, policy, mounts_labelled=mounts) == expected
 
 
-def test_containers_have_the_options_of_their_pod_unless_they_have_their_own() -> None:
+def test_container_selinux_options_override_those_of_pod() -> None:
     mount = [{"name": "data", "mountPath": "/x"}]
     init = {"name": "i", "image": "i", "volumeMounts": mount, "securityContext": {"seLinuxOptions": {"type": "t"}}}
     options = {"user": "u", "role": "r", "level": "s0"}
@@ -54,7 +54,7 @@ def test_containers_have_the_options_of_their_pod_unless_they_have_their_own() -
     assert SecuredPod.of(pod("q", of_claim("data"))).labels() == {"data": frozenset()}
 
 
-def test_a_conflict_is_new_once_and_ends_with_either_pod() -> None:
+def test_conflict_is_reported_once_and_ends_with_either_pod() -> None:
     uses, mine, its = VolumeUses(), Use(":::s0", MOUNT_OPTION), Use(":::s1", MOUNT_OPTION)
     assert uses.add("v", "d", A, mine) == []
     found = uses.add("v", "d", B, its)
@@ -76,7 +76,7 @@ def test_a_conflict_is_new_once_and_ends_with_either_pod() -> None:
 
 
 def test_pods_of_other_namespaces_are_not_named() -> None:
-    told = Conflict("SELinuxLabel", A, ":::s0", FOREIGN, ":::s1").message
-    assert "other" not in told.replace("another", "")
-    assert ":::s1" not in told
+    message = Conflict("SELinuxLabel", A, ":::s0", FOREIGN, ":::s1").message
+    assert "other" not in message.replace("another", "")
+    assert ":::s1" not in message
     assert "b" in Conflict("SELinuxLabel", A, ":::s0", B, ":::s1").message

@@ -34,7 +34,7 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(("finalizers", "step"), [((), FINALIZE), (("a/b",), FINALIZE), ((FINALIZER, "a/b"), READY)])
-def test_one_that_stays_has_a_finalizer_and_is_ready(finalizers: tuple[str, ...], step: CIDRAction) -> None:
+def test_active_range_gets_finalizer_and_is_ready(finalizers: tuple[str, ...], step: CIDRAction) -> None:
     mine = range_of("10.0.0.0/24", finalizers=finalizers)
     assert decide(mine, [mine], ["10.0.0.7"], None) is step
 
@@ -75,7 +75,7 @@ def test_one_that_stays_has_a_finalizer_and_is_ready(finalizers: tuple[str, ...]
         ),
     ],
 )
-def test_one_that_is_deleted_stays_while_addresses_need_it(
+def test_deleted_range_stays_while_addresses_need_it(
     mine: tuple[str, ...], others: list[ServiceCIDR], addresses: list[str], step: CIDRAction
 ) -> None:
     deleted = range_of(*mine, gone=LONG_AGO)
@@ -89,7 +89,7 @@ ADDRESSES = ("10.0.0.1", "10.0.0.63", "10.0.0.100", "10.0.0.200")
 
 
 @given(st.lists(st.sampled_from(RANGES), min_size=1, max_size=4), st.sets(st.sampled_from(ADDRESSES)))
-def test_whatever_is_deleted_in_whatever_order_no_address_is_left_alone(ranges: list[str], addresses: set[str]) -> None:
+def test_concurrent_deletion_keeps_every_address_covered(ranges: list[str], addresses: set[str]) -> None:
     """All are deleted at once, and go as far as they may: what is left has all addresses that any had."""
     every = [range_of(text, name=f"r{number}", gone=LONG_AGO) for number, text in enumerate(ranges)]
     had = _held(every, addresses)

@@ -32,14 +32,14 @@ def wanted(**groups: Iterable[Endpoint]) -> dict[SliceGroup, dict[SliceIdentity,
     return {by_name[name]: {identity(e): e for e in endpoints} for name, endpoints in groups.items()}
 
 
-class World:
+class FakeServer:
     """The slices there are, as an API server keeps them."""
 
     def __init__(self) -> None:
         self.slices: dict[str, EndpointSlice] = {}
         self._made = 0
 
-    def become(self, wanted: Wanted, limit: int, *, style: Style = STYLE, families: Iterable[str] = ()) -> SliceWrites:
+    def write(self, wanted: Wanted, limit: int, *, style: Style = STYLE, families: Iterable[str] = ()) -> SliceWrites:
         arrangement = arrange(self.slices.values(), wanted, limit, style.is_due, families)
         writes = style.writes(arrangement, dict)
         for slice_ in writes.create:
@@ -68,11 +68,11 @@ def some(count: int, start: int = 0) -> list[Endpoint]:
     return [endpoint(number) for number in range(start, start + count)]
 
 
-def test_new_slices_are_full_but_one() -> None:
-    world = World()
-    writes = world.become(wanted(web=some(23)), 10)
+def test_new_slices_are_full_except_one() -> None:
+    server = FakeServer()
+    writes = server.write(wanted(web=some(23)), 10)
     assert len(writes.create) == 3
-    assert world.sizes() == [3, 10, 10]
+    assert server.sizes() == [3, 10, 10]
 
 
 @pytest.mark.parametrize(
@@ -88,71 +88,71 @@ def test_new_slices_are_full_but_one() -> None:
         pytest.param(some(5), some(5)[::-1], [5], 0, id="another order is no change"),
     ],
 )
-def test_few_slices_are_written(before: list[Endpoint], after: list[Endpoint], sizes: list[int], writes: int) -> None:
-    world = World()
-    world.become(wanted(web=before), 10)
-    assert world.become(wanted(web=after), 10).size == writes
-    assert world.sizes() == sizes
+def test_change_writes_few_slices(before: list[Endpoint], after: list[Endpoint], sizes: list[int], writes: int) -> None:
+    server = FakeServer()
+    server.write(wanted(web=before), 10)
+    assert server.write(wanted(web=after), 10).size == writes
+    assert server.sizes() == sizes
 
 
-def test_of_several_slices_that_have_room_the_one_is_filled_that_is_full_then() -> None:
-    world = World()
-    world.become(wanted(web=some(10)), 5)
-    world.become(wanted(web=[*some(4), *some(2, start=5)]), 5)
-    assert world.sizes() == [2, 4]
-    assert world.become(wanted(web=[*some(4), *some(2, start=5), endpoint(20)]), 5).size == 1
-    assert world.sizes() == [2, 5]
+def test_new_endpoint_goes_to_fullest_slice_with_room() -> None:
+    server = FakeServer()
+    server.write(wanted(web=some(10)), 5)
+    server.write(wanted(web=[*some(4), *some(2, start=5)]), 5)
+    assert server.sizes() == [2, 4]
+    assert server.write(wanted(web=[*some(4), *some(2, start=5), endpoint(20)]), 5).size == 1
+    assert server.sizes() == [2, 5]
 
 
-def test_a_slice_whose_ports_are_gone_becomes_one_with_other_ports() -> None:
-    world = World()
-    world.become(wanted(web=some(3)), 10)
-    names = set(world.slices)
-    writes = world.become(wanted(dns=some(3)), 10)
+def test_slice_without_port_group_is_reused() -> None:
+    server = FakeServer()
+    server.write(wanted(web=some(3)), 10)
+    names = set(server.slices)
+    writes = server.write(wanted(dns=some(3)), 10)
     assert (len(writes.create), len(writes.update), len(writes.delete)) == (0, 1, 0)
-    assert set(world.slices) == names
+    assert set(server.slices) == names
 
 
-def test_a_slice_never_changes_its_family() -> None:
-    world = World()
-    world.become(wanted(web=some(3)), 10)
-    writes = world.become(wanted(six=some(3)), 10)
+def test_slice_never_changes_its_address_family() -> None:
+    server = FakeServer()
+    server.write(wanted(web=some(3)), 10)
+    writes = server.write(wanted(six=some(3)), 10)
     assert (len(writes.create), len(writes.update), len(writes.delete)) == (1, 0, 1)
 
 
-def test_an_empty_slice_stands_for_no_endpoints() -> None:
-    world = World()
-    assert world.become({}, 10, families=["IPv4"]).size == 1
-    assert world.become({}, 10, families=["IPv4"]).size == 0
-    (empty,) = world.slices.values()
+def test_no_endpoints_leaves_one_empty_slice() -> None:
+    server = FakeServer()
+    assert server.write({}, 10, families=["IPv4"]).size == 1
+    assert server.write({}, 10, families=["IPv4"]).size == 0
+    (empty,) = server.slices.values()
     assert (empty.endpoints, empty.ports) == ((), ())
-    assert len(world.become(wanted(web=some(3)), 10, families=["IPv4"]).update) == 1
-    assert len(world.become({}, 10, families=["IPv4"]).update) == 1
-    assert list(world.slices) == [empty.metadata.name] or len(world.slices) == 1
+    assert len(server.write(wanted(web=some(3)), 10, families=["IPv4"]).update) == 1
+    assert len(server.write({}, 10, families=["IPv4"]).update) == 1
+    assert list(server.slices) == [empty.metadata.name] or len(server.slices) == 1
 
 
-def test_labels_are_put_right_and_slices_written_for_that_are_filled() -> None:
-    world = World()
-    world.become(wanted(web=some(8)), 10)
-    writes = world.become(wanted(web=some(9)), 10, style=Style(OWNER, SERVICES, {"app": "other"}))
+def test_slice_rewritten_for_labels_is_filled() -> None:
+    server = FakeServer()
+    server.write(wanted(web=some(8)), 10)
+    writes = server.write(wanted(web=some(9)), 10, style=Style(OWNER, SERVICES, {"app": "other"}))
     assert [slice_.metadata.labels for slice_ in writes.update] == [{"app": "other"}]
-    assert world.sizes() == [9]
+    assert server.sizes() == [9]
 
 
-def test_a_lower_limit_is_kept() -> None:
-    world = World()
-    world.become(wanted(web=some(10)), 10)
-    world.become(wanted(web=some(10)), 4)
-    assert world.sizes() == [2, 4, 4]
+def test_lower_limit_splits_slices() -> None:
+    server = FakeServer()
+    server.write(wanted(web=some(10)), 10)
+    server.write(wanted(web=some(10)), 4)
+    assert server.sizes() == [2, 4, 4]
 
 
-def test_an_endpoint_in_two_slices_stays_in_one() -> None:
-    world = World()
-    world.become(wanted(web=some(3)), 10)
-    (twin,) = world.slices.values()
-    world.slices["web-zz"] = replace(twin, metadata=replace(twin.metadata, name="web-zz"))
-    assert len(world.become(wanted(web=some(3)), 10).delete) == 1
-    assert world.sizes() == [3]
+def test_duplicate_endpoint_stays_in_one_slice() -> None:
+    server = FakeServer()
+    server.write(wanted(web=some(3)), 10)
+    (twin,) = server.slices.values()
+    server.slices["web-zz"] = replace(twin, metadata=replace(twin.metadata, name="web-zz"))
+    assert len(server.write(wanted(web=some(3)), 10).delete) == 1
+    assert server.sizes() == [3]
 
 
 groups = st.sampled_from([WEB, SIX, DNS])
@@ -165,28 +165,28 @@ states = st.dictionaries(
 
 
 @given(st.lists(st.tuples(states, st.integers(1, 8)), max_size=6))
-def test_slices_hold_what_is_wanted_after_any_changes(steps: list[tuple[Wanted, int]]) -> None:
-    world, former = World(), 0
+def test_slices_match_wanted_endpoints_after_any_changes(steps: list[tuple[Wanted, int]]) -> None:
+    server, former = FakeServer(), 0
     for goal, limit in steps:
-        before = set(world.held())
-        writes = world.become(goal, limit, families=["IPv4"])
+        before = set(server.held())
+        writes = server.write(goal, limit, families=["IPv4"])
         expected = {(group, e) for group, endpoints in goal.items() for e in endpoints.values()}
-        held = world.held()
+        held = server.held()
         assert set(held) == expected
         assert len(held) == len(expected)
-        assert max(world.sizes()) <= limit
+        assert max(server.sizes()) <= limit
         if limit == former:
             gone, new = len(before - expected), len(expected - before)
             assert writes.size <= gone + -(-new // limit) + 2 * len(goal) + 1
-        assert world.become(goal, limit, families=["IPv4"]).size == 0
+        assert server.write(goal, limit, families=["IPv4"]).size == 0
         former = limit
 
 
 @given(states, st.integers(1, 30))
-def test_one_endpoint_more_or_less_is_one_write(goal: Wanted, number: int) -> None:
-    world = World()
-    world.become(goal, 8, families=["IPv4"])
+def test_one_changed_endpoint_is_one_write(goal: Wanted, number: int) -> None:
+    server = FakeServer()
+    server.write(goal, 8, families=["IPv4"])
     endpoints = dict(goal.get(WEB, {}))
     name = identity(endpoint(number))
     endpoints.pop(name, None) or endpoints.setdefault(name, endpoint(number))
-    assert world.become({**goal, WEB: endpoints}, 8, families=["IPv4"]).size == 1
+    assert server.write({**goal, WEB: endpoints}, 8, families=["IPv4"]).size == 1

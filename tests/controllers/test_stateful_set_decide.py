@@ -100,28 +100,28 @@ def steps(
         pytest.param(0, "R", "-0", "-0", id="none are wanted"),
     ],
 )  # fmt: skip
-def test_pods_come_and_go(replicas: int, there: str, ordered: str, parallel: str) -> None:
+def test_pods_are_created_and_deleted_in_order(replicas: int, there: str, ordered: str, parallel: str) -> None:
     assert steps(owner(replicas), pods(there)) == ordered
     assert steps(owner(replicas, **PARALLEL), pods(there)) == parallel
 
 
-def test_numbers_begin_where_the_set_says() -> None:
+def test_ordinals_begin_at_start_field() -> None:
     assert steps(owner(2, start=5), {}) == "+5"
     assert steps(owner(2, start=5, **PARALLEL), pods("R R", 4)) == "+6 | -4"
 
 
-def test_nothing_is_done_for_a_set_that_is_being_deleted() -> None:
+def test_deleted_set_has_no_steps() -> None:
     assert steps(owner(3, deleted=True), {}) == ""
     assert steps(owner(1, deleted=True, **PARALLEL), pods("F R R R'")) == ""
 
 
-def test_one_look_creates_so_many_pods_at_most() -> None:
+def test_creations_per_step_are_bounded() -> None:
     found = steps(owner(2_000_000_000, **PARALLEL), pods("R R"))
     assert len(found.split()) == 500
     assert found.startswith("+2 +3")
 
 
-def test_who_waits_waits_until_pods_are_available() -> None:
+def test_ordered_set_waits_for_available_pods() -> None:
     assert steps(owner(3, minReadySeconds=10), pods("N")) == ""
     assert steps(owner(3, minReadySeconds=5), pods("N")) == "+1"
     assert steps(owner(1, minReadySeconds=10), pods("R N R")) == "-2"
@@ -146,7 +146,7 @@ def test_who_waits_waits_until_pods_are_available() -> None:
         pytest.param({"updateStrategy": {"type": "OnDelete"}}, "R' R' R'", "", "", id="on deletion"),
     ],
 )  # fmt: skip
-def test_an_update_takes_one_pod_at_a_time(strategy: Any, there: str, ordered: str, parallel: str) -> None:
+def test_update_replaces_one_pod_at_a_time(strategy: Any, there: str, ordered: str, parallel: str) -> None:
     assert steps(owner(**strategy), pods(there)) == ordered
     assert steps(owner(**strategy, **PARALLEL), pods(there)) == parallel
 
@@ -166,9 +166,7 @@ def test_an_update_takes_one_pod_at_a_time(strategy: Any, there: str, ordered: s
         pytest.param(rolling(maxUnavailable=2), "R' R' R R'", "-3 -1", "-3 -1", id="one is of the present template"),
     ],
 )  # fmt: skip
-def test_an_update_takes_as_many_pods_as_may_be_unavailable(
-    strategy: Any, there: str, ordered: str, parallel: str
-) -> None:
+def test_update_replaces_up_to_max_unavailable_pods(strategy: Any, there: str, ordered: str, parallel: str) -> None:
     assert steps(owner(4, **strategy), pods(there), limits=True) == ordered
     assert steps(owner(4, **strategy, **PARALLEL), pods(there), limits=True) == parallel
 
@@ -176,7 +174,7 @@ def test_an_update_takes_as_many_pods_as_may_be_unavailable(
 @pytest.mark.parametrize(
     ("given", "most"), [(None, 1), (3, 3), ("25%", 2), ("5%", 1), ("100%", 8)]
 )  # fmt: skip
-def test_the_limit_of_an_update(given: Any, most: int) -> None:
+def test_max_unavailable_of_update(given: Any, most: int) -> None:
     assert max_unavailable(owner(8, **rolling(maxUnavailable=given))) == most
 
 
@@ -228,7 +226,7 @@ LOOSE = reference("StatefulSet", "web", "the set", controller=None)
         pytest.param("Retain", "Retain", (FORMER_POD,), (FORMER_POD,), (FORMER_POD,), id="of a pod of before"),
     ],
 )  # fmt: skip
-def test_the_owners_of_a_claim(scaled: str, deleted: str, before: Any, staying: Any, going: Any) -> None:
+def test_owners_of_claim_by_retention_policy(scaled: str, deleted: str, before: Any, staying: Any, going: Any) -> None:
     of = owner(**policy(scaled, deleted))
     assert owners_of_claim(of, pod(0), claim(0, *before), stays=True) == staying
     assert owners_of_claim(of, pod(0), claim(0, *before), stays=False) == going
@@ -252,13 +250,13 @@ def test_the_owners_of_a_claim(scaled: str, deleted: str, before: Any, staying: 
         ),
     ],
 )  # fmt: skip
-def test_steps_on_claims(spec: Any, there: Any, claims: Any, ordered: str, parallel: str) -> None:
+def test_claims_are_updated_before_pods(spec: Any, there: Any, claims: Any, ordered: str, parallel: str) -> None:
     spec = {"replicas": 2, **CLAIMS, **spec}
     assert steps(owner(**spec), there, claims) == ordered
     assert steps(owner(**spec, **PARALLEL), there, claims) == parallel
 
 
-def test_a_claim_is_of_its_template() -> None:
+def test_claim_is_built_from_its_template() -> None:
     meta = {"name": "data", "labels": {"a": "b", "app": "other"}, "annotations": {"c": "d"}}
     template = {"metadata": meta, "spec": {"storageClassName": "fast", "unknown": {"e": "f"}}}
     of = owner(volumeClaimTemplates=[template], **policy("Retain", "Delete"))
@@ -282,13 +280,13 @@ def test_a_claim_is_of_its_template() -> None:
         *(("web", None), ("web-", None), ("web-01", None), ("web-a", None), ("web-a-1", None), ("other-1", None)),
     ],
 )
-def test_the_number_of_a_pod(name: str, ordinal: int | None) -> None:
+def test_ordinal_of_pod_name(name: str, ordinal: int | None) -> None:
     found = Pod(metadata=ObjectMeta(name=name))
     assert ordinal_of(owner(), found) == ordinal
     assert by_ordinal(owner(), [found]) == ({ordinal: found} if ordinal is not None else {})
 
 
-def test_a_pod_has_its_identity_from_the_first() -> None:
+def test_new_pod_has_identity_and_claims() -> None:
     volumes = [{"name": "data", "emptyDir": {}}, {"name": "more", "emptyDir": {}}]
     spec = {"containers": [], "volumes": volumes, "hostname": "x", "unknown": 1}
     template = {"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": spec}
@@ -313,7 +311,7 @@ def test_a_pod_has_its_identity_from_the_first() -> None:
     assert not identity_patch(of, Pod.decode(msgspec.json.encode(made)), 2)
 
 
-def test_what_an_adopted_pod_lacks() -> None:
+def test_identity_patch_adds_missing_labels_and_volumes() -> None:
     found = Pod(metadata=ObjectMeta(name="web-1", labels={"app": "web"}))
     labels = {"statefulset.kubernetes.io/pod-name": "web-1", "apps.kubernetes.io/pod-index": "1"}
     assert identity_patch(owner(), found, 1) == {"metadata": {"labels": labels}}
@@ -333,12 +331,12 @@ def test_what_an_adopted_pod_lacks() -> None:
         pytest.param({"updateStrategy": {"type": "OnDelete"}}, 3, [], id="on deletion"),
     ],
 )
-def test_which_pods_are_made_of_the_current_revision(strategy: Any, current_replicas: int, of_before: Any) -> None:
+def test_which_pods_use_the_current_revision(strategy: Any, current_replicas: int, of_before: Any) -> None:
     of = replace(owner(3, start=5, **strategy), status=StatefulSetStatus(current_replicas=current_replicas))
     assert [number for number in (5, 6, 7) if is_before_update(of, number)] == of_before
 
 
-def test_the_template_of_before_is_read_from_its_revision() -> None:
+def test_former_template_is_read_from_its_revision() -> None:
     former = owner(template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [], "nodeName": "n"}})
     kept = ControllerRevision(metadata=ObjectMeta(name=OLD), data=template_patch(former.spec.template))
     assert template_of(kept) == former.spec.template
@@ -361,7 +359,7 @@ def test_the_template_of_before_is_read_from_its_revision() -> None:
         pytest.param("", 0, 0, 0, 0, 0, OLD, id="none"),
     ],
 )  # fmt: skip
-def test_the_status(
+def test_status_counts_pods_by_revision(
     there: str, replicas: int, ready: int, available: int, current: int, updated: int, revision: str
 ) -> None:
     found = status_of(owner(3, minReadySeconds=10), pods(there).values(), Recorded(OLD, NEW, 2), NOW)
@@ -378,18 +376,18 @@ def test_the_status(
     )
 
 
-def test_an_update_on_deletion_is_never_complete() -> None:
+def test_on_delete_update_keeps_current_revision() -> None:
     of = owner(1, updateStrategy={"type": "OnDelete"})
     assert status_of(of, [pod(0)], Recorded(OLD, NEW), NOW).current_revision == OLD
 
 
-def test_the_next_look_is_when_a_pod_becomes_available() -> None:
+def test_requeue_when_pod_becomes_available() -> None:
     assert next_look(owner(minReadySeconds=15), pods("R N P").values(), NOW) == 10.0
     assert next_look(owner(minReadySeconds=15), pods("R P").values(), NOW) is None
     assert next_look(owner(), pods("N").values(), NOW) is None
 
 
-def test_what_is_left_of_deleted_pods() -> None:
+def test_remaining_pods_after_deletion() -> None:
     one, two, three = pod(0), pod(1), replace(pod(2), spec=replace(pod(2).spec, node_name=""))
     left = {
         one.metadata.name: one.metadata.deletion_timestamp for one in pods_left([one, two, three], [two, three], NOW)
@@ -397,5 +395,5 @@ def test_what_is_left_of_deleted_pods() -> None:
     assert left == {"web-0": None, "web-1": "2026-01-01T12:00:00Z"}
 
 
-def test_references_are_those_of_the_kind() -> None:
+def test_references_match_registered_kind() -> None:
     assert (STATEFUL_SETS.api_version, STATEFUL_SETS.kind) == (SET.api_version, SET.kind)

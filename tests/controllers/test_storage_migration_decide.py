@@ -45,12 +45,12 @@ def encoded(tree: Any) -> bytes:
         ((migration("a", "Failed"), migration("b")), What.BEGIN, "b"),
     ],
 )
-def test_one_migration_of_a_resource_runs_at_a_time(migrations: Any, what: What, name: str) -> None:
+def test_one_migration_per_resource_runs(migrations: Any, what: What, name: str) -> None:
     step = decide(migrations)
     assert (step.what, step.migration.metadata.name if step.migration else "") == (what, name)
 
 
-def test_what_has_ended_runs_no_more() -> None:
+def test_ended_migration_is_not_started_again() -> None:
     after = ended(migration("a", "Running", "Succeeded"), NOW)
     assert {one.type: one.status for one in after.status.conditions} == {"Running": "False", "Succeeded": "True"}
     assert decide([after]).what is What.NOTHING
@@ -64,7 +64,7 @@ def test_what_has_ended_runs_no_more() -> None:
         (3, False, ("v1", "v2"), "MigrationFailed"),
     ],
 )
-def test_versions_are_forgotten_only_after_a_whole_migration(
+def test_stored_versions_shrink_after_full_migration_only(
     generation: int, succeeded: bool, stored: tuple[str, ...], reason: str
 ) -> None:
     tree = {
@@ -83,13 +83,13 @@ def test_versions_are_forgotten_only_after_a_whole_migration(
     ("version", "other", "newer"),
     [("9", "10", False), ("10", "9", True), ("10", "10", False), ("9" * 30, "1" + "0" * 29, True)],
 )
-def test_resource_versions_are_compared_as_numbers(version: str, other: str, newer: bool) -> None:
+def test_resource_versions_compare_as_numbers(version: str, other: str, newer: bool) -> None:
     assert comparable(version)
     assert is_newer(version, other) is newer
 
 
 @pytest.mark.parametrize("version", ["", "0", "07", "x", "1.0", "-1", "\uff11"])
-def test_what_is_no_positive_number_is_not_compared(version: str) -> None:
+def test_malformed_resource_version_is_not_comparable(version: str) -> None:
     assert not comparable(version)
 
 
@@ -98,7 +98,7 @@ def version_of(*servers: tuple[str, str]) -> StorageVersion:
     return StorageVersion.decode(encoded({"metadata": {"name": "g.foos"}, "status": {"storageVersions": entries}}))
 
 
-def test_the_servers_that_are_left_agree() -> None:
+def test_version_status_after_removed_servers() -> None:
     left = remaining(version_of(("a", "v1"), ("b", "v2"), ("c", "v1")), {"b"}, NOW)
     assert left is not None
     assert (servers_of(left), left.status.common_encoding_version) == (("a", "c"), "v1")
@@ -112,7 +112,7 @@ def test_the_servers_that_are_left_agree() -> None:
     [({}, False), ({"apiserver.kubernetes.io/identity": "kube-apiserver"}, True),
      ({"apiserver.kubernetes.io/identity": "other"}, False)],
 )  # fmt: skip
-def test_a_lease_of_a_server_says_so(labels: dict[str, str], is_one: bool) -> None:
+def test_identity_lease_is_recognized_by_label(labels: dict[str, str], is_one: bool) -> None:
     assert is_identity(Lease.decode(encoded({"metadata": {"name": "a", "labels": labels}}))) is is_one
     assert not is_identity(None)
 
@@ -137,12 +137,12 @@ RIGHT = name_of("CA")
         ("CA", (bundle("old", "x"),), True, ("old",)),
     ],
 )
-def test_the_signer_has_one_bundle(authorities: str, bundles: Any, writes: bool, deletes: tuple[str, ...]) -> None:
+def test_signer_has_exactly_one_bundle(authorities: str, bundles: Any, writes: bool, deletes: tuple[str, ...]) -> None:
     found = decide_bundles(authorities, bundles)
     assert (found.write is not None, found.delete) == (writes, deletes)
     if found.write is not None:
         assert (found.write.metadata.name, found.write.spec.trust_bundle) == (RIGHT, "CA")
 
 
-def test_a_bundle_goes_by_the_hash_of_what_it_holds() -> None:
+def test_bundle_name_contains_content_hash() -> None:
     assert RIGHT == "kubernetes.io:kube-apiserver-serving:4b650e5c4785025dee7bd65e"

@@ -59,7 +59,7 @@ def added(key: str, when: str) -> Taint:
         ((added("k", "2026-01-01T00:00:09Z"),), (limited(60),), {"k": 70.0}, ({"k": 100.0}, 160.0)),
     ],
 )
-def test_when_the_time_of_a_pod_runs_out(
+def test_eviction_time_by_taints_and_tolerations(
     taints: tuple[Taint, ...],
     tolerations: tuple[Toleration, ...],
     before: dict[str, float],
@@ -70,7 +70,7 @@ def test_when_the_time_of_a_pod_runs_out(
 
 
 def since_when(found: tuple[Mapping[str, Endured], float] | None) -> tuple[dict[str, float], float] | None:
-    return None if found is None else ({trouble: one.since for trouble, one in found[0].items()}, found[1])
+    return None if found is None else ({key: one.since for key, one in found[0].items()}, found[1])
 
 
 EARLY, LATER = "2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z"
@@ -86,7 +86,7 @@ EARLY, LATER = "2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z"
         ((added(READY, LATER),), added(READY, EARLY), 400.0),
     ],
 )
-def test_the_two_signs_of_an_ill_node_are_one_trouble(
+def test_not_ready_and_unreachable_share_one_countdown(
     taints: tuple[Taint, ...], before: Taint | None, due: float
 ) -> None:
     known = {READY: Endured(50.0, before)} if before else {}

@@ -21,12 +21,12 @@ from controllers.ttl import STEPS, step_of
         pytest.param(10, 4, 0, id="all the way back"),
     ],
 )
-def test_steps(nodes: int, before: int, seconds: int) -> None:
+def test_ttl_by_number_of_nodes(nodes: int, before: int, seconds: int) -> None:
     assert STEPS[step_of(nodes, before)][2] == seconds
 
 
 @given(st.integers(0, 10_000), st.integers(0, len(STEPS) - 1))
-def test_a_step_is_right_and_stays(nodes: int, before: int) -> None:
+def test_ttl_step_contains_node_count_and_is_stable(nodes: int, before: int) -> None:
     step = step_of(nodes, before)
     assert STEPS[step][0] <= nodes <= STEPS[step][1]
     assert step_of(nodes, step) == step

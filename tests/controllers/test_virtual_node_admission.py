@@ -123,18 +123,18 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
 
 
 @pytest.mark.parametrize(("asks", "there", "others", "reason"), CASES.values(), ids=CASES.keys())
-def test_what_is_refused(asks: Pod, there: Node, others: list[Pod], reason: str) -> None:
+def test_pod_is_refused_with_reason(asks: Pod, there: Node, others: list[Pod], reason: str) -> None:
     found = refusal_of(asks, there, room_of(ROOM), [requirements_of(one) for one in others])
     assert (found.reason if found is not None else "") == reason
 
 
-def test_the_message_says_how_much_there_is() -> None:
+def test_refusal_message_contains_amounts() -> None:
     found = refusal_of(asking({"cpu": "1"}), node(), room_of(ROOM), [requirements_of(one) for one in FULL])
     assert found is not None
     assert found.message == "the pod asks for 1000 thousandths of cpu, and 1500 of 2000 are taken"
 
 
-def test_pods_count_from_when_they_are_taken_until_they_end() -> None:
+def test_admitted_pods_occupy_node_until_they_end() -> None:
     known, new = AdmittedPods(), pod("new")
 
     def taken(pods: list[Pod]) -> list[Pod]:
@@ -203,12 +203,12 @@ VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
 
 
 @pytest.mark.parametrize(("lacking", "there", "names"), VICTIMS.values(), ids=VICTIMS.keys())
-def test_who_ends_for_a_critical_pod(lacking: dict[str, int], there: list[Occupant], names: list[str] | None) -> None:
+def test_victims_for_critical_pod(lacking: dict[str, int], there: list[Occupant], names: list[str] | None) -> None:
     found = victims_for(requirements_of(pod(priority=CRITICAL)), lacking, there)
     assert (sorted(one.pod.metadata.name for one in found) if found is not None else None) == names
 
 
-def test_nobody_ends_for_a_critical_pod_that_could_not_be_there_anyway() -> None:
+def test_critical_pod_that_cannot_run_evicts_none() -> None:
     there = [requirements_of(one) for one in FULL]
     asked = asking({"cpu": "1"}, priority=CRITICAL)
     assert refusal_of(asked, node(), room_of(ROOM), there) == (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controllers.virtual_node.lifecycle import decide
 from controllers.virtual_node.pods import POD
 from controllers.virtual_node.stages import Stages, load_stages
-from tests.controllers.pod_lives import (
+from tests.controllers.pod_lifecycle import (
     EXIT_1,
     INIT,
     NOTE,
@@ -23,21 +23,21 @@ from tests.controllers.pod_lives import (
     apply,
     at,
     container,
-    live,
-    own,
     pod,
+    run_lifecycle,
+    with_stages,
 )
 
 SLOWLY = load_stages("", instant=False)
 FAILS = {"exec": {"command": ["/bin/false"]}}
 SIDECAR = container("side", restartPolicy="Always")
 EXIT_0 = {f"{NOTE}/exit-code": "0", f"{NOTE}/run-for": "5s"}
-LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
+LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
     "a pod runs": (pod(), SHIPPED, ["0: Running, main ready"]),
-    "it starts slowly": (pod(), own(SLOW), ["0: Pending, main ContainerCreating", "3: Running, main ready"]),
+    "it starts slowly": (pod(), with_stages(SLOW), ["0: Pending, main ContainerCreating", "3: Running, main ready"]),
     "init containers one by one": (
         pod(initContainers=[INIT, container("second")]),
-        own({**SLOW, "of": ["init"]}),
+        with_stages({**SLOW, "of": ["init"]}),
         [
             "0: Pending, init PodInitializing, second PodInitializing, main PodInitializing",
             "3: Pending, init exit 0, second PodInitializing, main PodInitializing",
@@ -46,7 +46,9 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
     ),
     "an init container that fails is tried again": (
         pod(initContainers=[INIT]),
-        own({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2, "maxRestarts": 1}),
+        with_stages(
+            {"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2, "maxRestarts": 1}
+        ),
         [
             "0: Pending, init CrashLoopBackOff*, main PodInitializing",
             "10: Running, init exit 0**, main ready",
@@ -54,12 +56,12 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
     ),
     "an init container that fails for good": (
         pod(initContainers=[INIT], restartPolicy="Never"),
-        own({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2}),
+        with_stages({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2}),
         ["0: Failed, init exit 2, main PodInitializing"],
     ),
     "a sidecar comes before the others and goes after them": (
         pod(initContainers=[SIDECAR], annotations=EXIT_0, restartPolicy="Never"),
-        own({"name": "s", "of": ["sidecar"], "from": ["stopping"], "to": "terminated", "delay": "2s"}),
+        with_stages({"name": "s", "of": ["sidecar"], "from": ["stopping"], "to": "terminated", "delay": "2s"}),
         [
             "0: Running, side ready, main ready",
             "5: Running, side ready, main exit 0",
@@ -173,7 +175,7 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
             ),
             restartPolicy="Never",
         ),
-        own(
+        with_stages(
             {"name": "a", "from": ["ready"], "to": "terminated", "exitCode": 42, "delay": "1s", "maxRestarts": 0},
             {"name": "b", "from": ["ready"], "to": "terminated", "exitCode": 41, "delay": "1s"},
         ),
@@ -206,26 +208,26 @@ LIVES: dict[str, tuple[Tree, Stages, list[str]]] = {
     ),
     "never ready": (
         pod(),
-        own({"name": "n", "from": ["started"], "to": "ready", "delay": "never"}),
+        with_stages({"name": "n", "from": ["started"], "to": "ready", "delay": "never"}),
         ["0: Running, main started"],
     ),
 }
 
 
-@pytest.mark.parametrize(("tree", "stages", "expected"), LIVES.values(), ids=LIVES.keys())
-def test_lives(tree: Tree, stages: Stages, expected: list[str]) -> None:
-    assert live(tree, stages)[1] == expected
+@pytest.mark.parametrize(("tree", "stages", "expected"), LIFECYCLES.values(), ids=LIFECYCLES.keys())
+def test_pod_lifecycle_by_stages(tree: Tree, stages: Stages, expected: list[str]) -> None:
+    assert run_lifecycle(tree, stages)[1] == expected
 
 
-def test_restarts_are_held_back_twice_as_long_each_time() -> None:
-    _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"}))
+def test_restart_backoff_doubles() -> None:
+    _, history = run_lifecycle(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"}))
     assert [line.split(":")[0] for line in history] == ["0", "10", "30", "70", "150", "310", "610", "910"]
     assert history[-1] == "910: Running, main CrashLoopBackOff********"
 
 
-def test_a_container_that_is_killed_for_its_probe_starts_again_with_pauses() -> None:
+def test_failed_liveness_probe_restarts_with_backoff() -> None:
     tree = pod(container("ill", livenessProbe={**FAILS, "failureThreshold": 1, "initialDelaySeconds": 5}), container())
-    tree, history = live(tree, until=60)
+    tree, history = run_lifecycle(tree, until=60)
     assert history == [
         "0: Running, ill ready, main ready",
         "5: Running, ill ready*, main ready",
@@ -239,17 +241,17 @@ def test_a_container_that_is_killed_for_its_probe_starts_again_with_pauses() -> 
     assert (ended["exitCode"], ended["reason"], ended.get("message", "")) == (137, "Error", "")
 
 
-def test_a_long_run_ends_the_hold() -> None:
-    _, history = live(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "700s"}), until=1500)
+def test_long_run_resets_backoff() -> None:
+    _, history = run_lifecycle(pod(annotations={**EXIT_1, f"{NOTE}/run-for": "700s"}), until=1500)
     assert history == ["0: Running, main ready", "700: Running, main ready*", "1400: Running, main ready**"]
 
 
-def test_a_container_starts_once_nothing_blocks_it_any_more() -> None:
-    tree, _ = live(annotated(pod(), image_error="yes"))
-    assert live(annotated(tree), begin=10)[1] == ["10: Running, main ready"]
-    tree, _ = live(pod(container(image="app:404")))
-    mended = {**tree, "spec": {**tree["spec"], "containers": [container(image="app:2")]}}
-    tree, history = live(mended, begin=10)
+def test_corrected_image_starts_container() -> None:
+    tree, _ = run_lifecycle(annotated(pod(), image_error="yes"))
+    assert run_lifecycle(annotated(tree), begin=10)[1] == ["10: Running, main ready"]
+    tree, _ = run_lifecycle(pod(container(image="app:404")))
+    fixed = {**tree, "spec": {**tree["spec"], "containers": [container(image="app:2")]}}
+    tree, history = run_lifecycle(fixed, begin=10)
     assert history == ["10: Running, main ready"]
     assert tree["status"]["containerStatuses"][0]["image"] == "app:2"
 
@@ -259,42 +261,44 @@ def deleted(tree: Tree, seconds: float, grace: int) -> Tree:
     return {**tree, "metadata": {**tree["metadata"], **meta}}
 
 
-def test_a_pod_that_is_deleted_ends_in_its_grace_period() -> None:
+def test_deleted_pod_ends_within_grace_period() -> None:
     stop = {"name": "stop", "from": ["stopping"], "to": "terminated", "delay": "4s"}
-    tree, _ = live(pod(), own(stop))
-    _, history = live(deleted(tree, 20, 30), own(stop), begin=20)
+    tree, _ = run_lifecycle(pod(), with_stages(stop))
+    _, history = run_lifecycle(deleted(tree, 20, 30), with_stages(stop), begin=20)
     assert history == ["24: gone"]
     tree["metadata"]["finalizers"] = ["example.org/sees"]
-    _, history = live(deleted(tree, 20, 30), own(stop), begin=20)
+    _, history = run_lifecycle(deleted(tree, 20, 30), with_stages(stop), begin=20)
     assert history == ["24: Succeeded, main exit 0", "24: gone"]
-    _, history = live(deleted(tree, 20, 2), own(stop), begin=20)
+    _, history = run_lifecycle(deleted(tree, 20, 2), with_stages(stop), begin=20)
     assert history == ["22: Failed, main exit 137", "22: gone"]
 
 
-def test_a_pod_that_never_ran_is_deleted_at_once() -> None:
-    tree, _ = live(pod(), own({**SLOW, "delay": "never"}))
+def test_deleted_pod_that_never_ran_ends_at_once() -> None:
+    tree, _ = run_lifecycle(pod(), with_stages({**SLOW, "delay": "never"}))
     tree["metadata"]["finalizers"] = ["example.org/sees"]
-    tree, history = live(deleted(tree, 5, 30), begin=5)
+    tree, history = run_lifecycle(deleted(tree, 5, 30), begin=5)
     assert history == ["5: Failed, main exit 137", "5: gone"]
     assert tree["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
-def test_one_that_only_finalizers_keep_is_left_alone() -> None:
-    tree, _ = live(pod(owner="Job", restartPolicy="Never"))
-    assert live(deleted(tree, 5, 0), begin=5)[1] == []
-    assert live(deleted(tree, 5, 30), begin=5)[1] == ["5: gone"]
+def test_pod_held_by_finalizers_only_is_skipped() -> None:
+    tree, _ = run_lifecycle(pod(owner="Job", restartPolicy="Never"))
+    assert run_lifecycle(deleted(tree, 5, 0), begin=5)[1] == []
+    assert run_lifecycle(deleted(tree, 5, 30), begin=5)[1] == ["5: gone"]
 
 
-def test_events_tell_of_what_goes_wrong() -> None:
+def test_events_report_failures() -> None:
     tree = POD.decode(msgspec.json.encode(pod(annotations={f"{NOTE}/image-error": "true"})))
     assert [one.reason for one in decide(tree, SHIPPED, PLACE, START).events] == ["Failed"]
     crashing = pod(annotations={**EXIT_1, f"{NOTE}/run-for": "0s"})
     decision = decide(POD.decode(msgspec.json.encode(crashing)), SHIPPED, PLACE, START)
     assert [one.reason for one in decision.events] == ["BackOff"]
-    ill, _ = live(pod(container(livenessProbe={**FAILS, "failureThreshold": 1, "initialDelaySeconds": 5})), until=1)
-    decision = decide(POD.decode(msgspec.json.encode(ill)), SHIPPED, PLACE, START + 5)
+    unhealthy, _ = run_lifecycle(
+        pod(container(livenessProbe={**FAILS, "failureThreshold": 1, "initialDelaySeconds": 5})), until=1
+    )
+    decision = decide(POD.decode(msgspec.json.encode(unhealthy)), SHIPPED, PLACE, START + 5)
     assert [(one.type, one.reason) for one in decision.events] == [("Warning", "Unhealthy"), ("Normal", "Killing")]
-    tree, _ = live(pod(container(readinessProbe={})))
+    tree, _ = run_lifecycle(pod(container(readinessProbe={})))
     unready = POD.decode(msgspec.json.encode(annotated(tree, unready="yes")))
     assert [one.reason for one in decide(unready, SHIPPED, PLACE, START + 5).events] == ["Unhealthy"]
 
@@ -329,15 +333,15 @@ PODS = st.builds(
 
 
 @given(PODS, st.booleans())
-def test_every_life_ends_and_nothing_is_written_twice(tree: Tree, instant: bool) -> None:
+def test_every_lifecycle_ends_without_repeated_writes(tree: Tree, instant: bool) -> None:
     stages = SHIPPED if instant else SLOWLY
     alive = {**tree, "metadata": {k: v for k, v in tree["metadata"].items() if not k.startswith("deletion")}}
-    alive, history = live(alive, stages, until=400)
+    alive, history = run_lifecycle(alive, stages, until=400)
     assert len(set(history)) == len(history)
     again = decide(POD.decode(msgspec.json.encode(alive)), stages, PLACE, START + 400)
     once_more = apply(alive, again.status)
     assert not decide(POD.decode(msgspec.json.encode(once_more)), stages, PLACE, START + 400).status
-    _, history = live({**once_more, "metadata": tree["metadata"]}, stages, begin=400)
+    _, history = run_lifecycle({**once_more, "metadata": tree["metadata"]}, stages, begin=400)
     assert history[-1].endswith("gone")
     assert float(history[-1].partition(":")[0]) <= 400 + tree["metadata"]["deletionGracePeriodSeconds"]
     assert math.isfinite(again.due) or alive["status"]["phase"] != "Pending"

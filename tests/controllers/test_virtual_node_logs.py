@@ -41,7 +41,7 @@ def pod(state: dict[str, Any], last: dict[str, Any] | None = None) -> VirtualPod
     return POD.decode(msgspec.json.encode(tree))
 
 
-def told(tree: VirtualPod, **query: str) -> list[str]:
+def log_lines(tree: VirtualPod, **query: str) -> list[str]:
     options = log_options(tuple(query.items()), NOW)
     return [line.text for line in log_of(run_of(tree, "main", previous=options.previous), options, NOW)]
 
@@ -68,8 +68,8 @@ ROWS: dict[str, tuple[VirtualPod, dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize(("tree", "query", "expected"), ROWS.values(), ids=ROWS.keys())
-def test_logs(tree: VirtualPod, query: dict[str, str], expected: list[str]) -> None:
-    assert told(tree, **query) == expected
+def test_container_logs(tree: VirtualPod, query: dict[str, str], expected: list[str]) -> None:
+    assert log_lines(tree, **query) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_logs(tree: VirtualPod, query: dict[str, str], expected: list[str]) -> N
         (pod(running(0)), {"tailLines": "x"}, "tailLines is not a number"),
     ],
 )
-def test_logs_that_there_are_none_of(tree: VirtualPod, query: dict[str, str], problem: str) -> None:
+def test_missing_logs_raise_bad_request(tree: VirtualPod, query: dict[str, str], problem: str) -> None:
     with pytest.raises(BadRequest, match=problem):
-        told(tree, **query)
+        log_lines(tree, **query)
 
 
-def test_lines_tell_their_times() -> None:
+def test_log_lines_have_timestamps_on_request() -> None:
     options = log_options((("timestamps", "true"),), NOW)
     (line,) = log_of(run_of(pod(running(0)), "main", previous=False), options, NOW)
     assert line.encode(timestamp=True) == f"2026-01-01T00:00:00.000000000Z {STARTS}\n".encode()
@@ -103,7 +103,7 @@ async def ask(port: int, target: str, method: str = "GET") -> tuple[int, str]:
 
 
 @pytest.mark.flag("virtual-node-port", "virtual-node-bind-address")
-async def test_one_port_speaks_for_all_kubelets() -> None:
+async def test_one_port_serves_all_virtual_kubelets() -> None:
     port = free_port()
     node = Key("", "virtual-node-1")
     flags = ("--leader-elect=false", "--controllers=virtual-node-controller", "--virtual-nodes=1")
@@ -119,8 +119,8 @@ async def test_one_port_speaks_for_all_kubelets() -> None:
 
     async with Cluster() as cluster:
         first = await cluster.manage(*flags, f"--virtual-node-port={port}")
-        said = await reached_at(port)
-        assert ("InternalDNS", "localhost") in [(one.type, one.address) for one in said.addresses]
+        status = await reached_at(port)
+        assert ("InternalDNS", "localhost") in [(one.type, one.address) for one in status.addresses]
         assert await ask(port, "/healthz") == (200, "ok")
         assert (await ask(port, "/containerLogs/default/p/main"))[0] == 400
         status, text = await ask(port, "/exec/default/p/main?command=ls", "POST")

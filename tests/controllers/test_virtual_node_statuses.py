@@ -6,7 +6,7 @@ import pytest
 from controllers.virtual_node.lifecycle import Place, decide
 from controllers.virtual_node.pods import POD
 from controllers.virtual_node.stages import Stages
-from tests.controllers.pod_lives import (
+from tests.controllers.pod_lifecycle import (
     EXIT_1,
     INIT,
     SHIPPED,
@@ -18,25 +18,25 @@ from tests.controllers.pod_lives import (
     at,
     conditions,
     container,
-    live,
-    own,
     pod,
-    seen,
+    run_lifecycle,
+    summary,
+    with_stages,
 )
 
 
-def test_readiness_goes_and_comes_as_annotations_say() -> None:
-    tree, _ = live(pod())
-    tree, history = live(annotated(tree, unready="yes"), begin=10)
+def test_readiness_follows_annotations() -> None:
+    tree, _ = run_lifecycle(pod())
+    tree, history = run_lifecycle(annotated(tree, unready="yes"), begin=10)
     assert history == ["10: Running, main started"]
     assert conditions(tree)["Ready"] == ("False", "ContainersNotReady")
-    tree, history = live(annotated(tree), begin=20)
+    tree, history = run_lifecycle(annotated(tree), begin=20)
     assert history == ["20: Running, main ready"]
     assert conditions(tree)["Ready"] == ("True", "")
 
 
-def test_what_a_kubelet_says_of_a_pod() -> None:
-    tree, _ = live(pod(container(resources={"requests": {"cpu": "1"}}), container("other")))
+def test_status_contains_conditions_ids_and_resources() -> None:
+    tree, _ = run_lifecycle(pod(container(resources={"requests": {"cpu": "1"}}), container("other")))
     status = tree["status"]
     assert [one["type"] for one in status["conditions"]] == [
         "PodScheduled",
@@ -63,7 +63,7 @@ def test_what_a_kubelet_says_of_a_pod() -> None:
 CONDITIONS: dict[str, tuple[Tree, Stages, dict[str, tuple[str, str]]]] = {
     "waiting": (
         pod(initContainers=[INIT]),
-        own({**SLOW, "delay": "never"}),
+        with_stages({**SLOW, "delay": "never"}),
         {
             "PodReadyToStartContainers": ("False", ""),
             "Initialized": ("False", "ContainersNotInitialized"),
@@ -105,37 +105,39 @@ CONDITIONS: dict[str, tuple[Tree, Stages, dict[str, tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("tree", "stages", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
-def test_conditions(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
-    assert conditions(live(tree, stages)[0]) == {"PodScheduled": ("True", ""), **expected}
+def test_conditions_by_stage(tree: Tree, stages: Stages, expected: dict[str, tuple[str, str]]) -> None:
+    assert conditions(run_lifecycle(tree, stages)[0]) == {"PodScheduled": ("True", ""), **expected}
 
 
-def test_a_gate_that_opens_makes_a_pod_ready_and_keeps_what_others_said() -> None:
-    tree, _ = live(pod(readinessGates=[{"conditionType": "example.org/open"}]))
+def test_opened_readiness_gate_preserves_foreign_conditions() -> None:
+    tree, _ = run_lifecycle(pod(readinessGates=[{"conditionType": "example.org/open"}]))
     gate = {"type": "example.org/open", "status": "True"}
     tree["status"]["conditions"].append(gate)
-    after, _ = live(tree, begin=50)
+    after, _ = run_lifecycle(tree, begin=50)
     found = {one["type"]: one for one in after["status"]["conditions"]}
     assert found["Ready"] == {"type": "Ready", "status": "True", "observedGeneration": 1, "lastTransitionTime": at(50)}
     assert found["example.org/open"] == gate
     assert found["Initialized"]["lastTransitionTime"] == at(0)
 
 
-def test_other_resources_and_images_are_followed() -> None:
-    tree, _ = live(pod())
+def test_changed_resources_and_image_are_applied() -> None:
+    tree, _ = run_lifecycle(pod())
     spec = {**tree["spec"], "containers": [container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}})]}
     tree = {**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 2}}
-    tree, history = live(tree, begin=9)
+    tree, history = run_lifecycle(tree, begin=9)
     status = tree["status"]["containerStatuses"][0]
     assert (status["allocatedResources"], status["restartCount"]) == ({"cpu": "2"}, 0)
     assert tree["status"]["observedGeneration"] == 2
     spec = {**tree["spec"], "containers": [{**spec["containers"][0], "image": "example.org/app:2"}]}
-    tree, history = live({**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 3}}, begin=12)
+    tree, history = run_lifecycle({**tree, "spec": spec, "metadata": {**tree["metadata"], "generation": 3}}, begin=12)
     assert history == ["12: Running, main ready*"]
     assert tree["status"]["containerStatuses"][0]["image"] == "example.org/app:2"
 
 
-def test_pods_of_the_host_have_its_address_from_the_beginning() -> None:
+def test_host_network_pod_has_node_address_while_pending() -> None:
     tree = pod(hostNetwork=True)
-    decision = decide(POD.decode(msgspec.json.encode(tree)), own(SLOW), Place(("198.18.0.2",), ("198.18.0.2",)), START)
+    decision = decide(
+        POD.decode(msgspec.json.encode(tree)), with_stages(SLOW), Place(("198.18.0.2",), ("198.18.0.2",)), START
+    )
     tree = apply(tree, decision.status)
-    assert (tree["status"]["podIP"], seen(tree)) == ("198.18.0.2", "Pending, main ContainerCreating")
+    assert (tree["status"]["podIP"], summary(tree)) == ("198.18.0.2", "Pending, main ContainerCreating")

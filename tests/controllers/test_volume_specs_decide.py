@@ -86,7 +86,7 @@ def inline(**source: Tree) -> Volume:
         ({"hostPath": {"path": "/p"}}, {}, None),
     ],
 )
-def test_the_unique_name_of_a_volume(source: Tree, metadata: Tree, expected: str | None) -> None:
+def test_unique_name_of_persistent_volume(source: Tree, metadata: Tree, expected: str | None) -> None:
     found = spec_of_volume(persistent(source, **metadata))
     assert (found.name if found is not None else None) == expected
     if found is not None:
@@ -100,13 +100,13 @@ def test_the_unique_name_of_a_volume(source: Tree, metadata: Tree, expected: str
     ("name", "driver"),
     [("a/b/v", "a/b"), ("b/v", "b"), ("a/c/v", None), ("a/b/c/v", None), ("v", None), ("kubernetes.io/csi/b/v", None)],
 )
-def test_a_unique_name_is_of_a_flex_driver_that_is_there(name: str, driver: str | None) -> None:
+def test_unique_name_matches_installed_flex_driver(name: str, driver: str | None) -> None:
     found = spec_of_name(name, {"a/b", "b"})
     assert (found.plugin if found is not None else None) == driver
 
 
 @pytest.mark.parametrize(
-    ("source", "read_only", "told"),
+    ("source", "read_only", "options"),
     [
         ({}, False, {"kubernetes.io/readwrite": "rw", "kubernetes.io/fsType": ""}),
         ({"fsType": "xfs"}, True, {"kubernetes.io/readwrite": "ro", "kubernetes.io/fsType": "xfs"}),
@@ -118,15 +118,15 @@ def test_a_unique_name_is_of_a_flex_driver_that_is_there(name: str, driver: str 
         ),
     ],
 )
-def test_what_a_flex_driver_is_told_of_a_persistent_volume(source: Tree, read_only: bool, told: Tree) -> None:
+def test_flex_options_of_persistent_volume(source: Tree, read_only: bool, options: Tree) -> None:
     found = spec_of_volume(persistent({"flexVolume": {"driver": "a/b", **source}}), read_only=read_only)
     assert found is not None
     assert found.is_flex
-    assert msgspec.json.decode(found.options) == {"kubernetes.io/pvOrVolumeName": "v", **told}
+    assert msgspec.json.decode(found.options) == {"kubernetes.io/pvOrVolumeName": "v", **options}
 
 
 @pytest.mark.parametrize(("read_only", "mode"), [(True, "ro"), (False, "rw")])
-def test_what_a_flex_driver_is_told_of_a_volume_of_a_pod(read_only: bool, mode: str) -> None:
+def test_flex_options_of_inline_volume(read_only: bool, mode: str) -> None:
     found = spec_of_inline(inline(flexVolume={"driver": "a/b", "readOnly": read_only}), "ns")
     assert found is not None
     assert (found.name, found.title, found.exclusive) == ("a/b/vol", "vol", False)
@@ -143,7 +143,7 @@ def test_what_a_flex_driver_is_told_of_a_volume_of_a_pod(read_only: bool, mode: 
         (("ReadWriteMany",), False),
     ],
 )
-def test_who_may_share_a_volume(modes: tuple[str, ...], expected: bool) -> None:
+def test_exclusive_by_access_modes(modes: tuple[str, ...], expected: bool) -> None:
     sources: tuple[Tree, ...] = (
         {"csi": {"driver": "d", "volumeHandle": "h"}},
         {"iscsi": {"targetPortal": "p", "iqn": "i"}},
@@ -159,7 +159,7 @@ def test_who_may_share_a_volume(modes: tuple[str, ...], expected: bool) -> None:
     ("modes", "expected"),
     [(("ReadWriteMany",), True), (("ReadWriteOnce", "ReadOnlyMany"), True), (("ReadOnlyMany",), False)],
 )
-def test_disks_of_gce_are_never_written_from_several_nodes(modes: tuple[str, ...], expected: bool) -> None:
+def test_gce_disk_is_exclusive_unless_read_only(modes: tuple[str, ...], expected: bool) -> None:
     found = spec_of_volume(persistent({"gcePersistentDisk": {"pdName": "d"}}, *modes))
     assert found is not None
     assert (found.exclusive, found.migrated) == (expected, True)
@@ -245,7 +245,7 @@ def test_disks_of_gce_are_never_written_from_several_nodes(modes: tuple[str, ...
         ),
     ],
 )
-def test_a_volume_of_a_pod_that_moved_to_csi(source: Tree, title: str, spec: Tree) -> None:
+def test_inline_volume_migrates_to_csi(source: Tree, title: str, spec: Tree) -> None:
     found = spec_of_inline(inline(**source), "ns")
     assert found is not None
     assert (found.title, found.inline, found.volume) == (title, spec, "")
@@ -263,7 +263,7 @@ def test_a_volume_of_a_pod_that_moved_to_csi(source: Tree, title: str, spec: Tre
         ({"iscsi": {"targetPortal": "p"}}, True),
     ],
 )
-def test_pods_that_have_volumes_at_all(volume_of_pod: Tree, expected: bool) -> None:
+def test_which_pods_have_volumes(volume_of_pod: Tree, expected: bool) -> None:
     tree = {
         "metadata": {"name": "p"},
         "spec": {"volumes": [{"name": "e", "emptyDir": {}}, {"name": "v", **volume_of_pod}]},
@@ -271,7 +271,7 @@ def test_pods_that_have_volumes_at_all(volume_of_pod: Tree, expected: bool) -> N
     assert has_volumes(Pod.decode(msgspec.json.encode(tree))) is expected
 
 
-def test_volumes_of_pods_that_are_never_attached() -> None:
+def test_inline_volumes_without_attachment_have_no_spec() -> None:
     assert spec_of_inline(inline(emptyDir={}), "ns") is None
     assert spec_of_inline(inline(csi={"driver": "d"}), "ns") is None
     assert spec_of_inline(inline(hostPath={"path": "/"}), "ns") is None
@@ -281,5 +281,5 @@ def test_volumes_of_pods_that_are_never_attached() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a", "kubernetes.io/csi/d", "kubernetes.io/csi", "example.org/x/y", "a/b"])
-def test_names_that_tell_nothing(name: str) -> None:
+def test_unknown_unique_name_has_no_spec(name: str) -> None:
     assert spec_of_name(name) is None

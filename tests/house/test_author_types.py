@@ -31,14 +31,14 @@ print(greeting.spec.replicas + 1)
 """
 
 
-def test_mypy_on_the_file_of_an_author_reports_each_mistake(root: Path, tmp_path: Path) -> None:
+def test_mypy_reports_each_mistake_in_author_code(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "greeter.py"
     file.write_text(SOURCE)
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(file)]
-    told = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
-    found = {int(line): text for line, text in re.findall(r"greeter\.py:(\d+): error: (.*)", told)}
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout
+    found = {int(line): text for line, text in re.findall(r"greeter\.py:(\d+): error: (.*)", output)}
     lines = enumerate(SOURCE.splitlines(), 1)
     expected = {number: line.partition("  # ")[2] for number, line in lines if "  # " in line}
-    assert found.keys() == expected.keys(), told
+    assert found.keys() == expected.keys(), output
     for number, words in expected.items():
         assert words in found[number]

@@ -85,7 +85,7 @@ COMPLETE = {
 
 
 @pytest.mark.parametrize("type_", COMPLETE, ids=lambda t: t.__name__)
-def test_every_field_of_the_schema_is_modelled(root: Path, type_: type[model.Model]) -> None:
+def test_every_schema_field_is_in_the_model(root: Path, type_: type[model.Model]) -> None:
     schema = json.loads((root / "apiserver_stub/kinds/data/schema.json").read_text())["definitions"]
     modelled = {field.encode_name for field in msgspec.structs.fields(type_)}
     for name in COMPLETE[type_]:
@@ -109,7 +109,7 @@ MODELS = _models()
 
 
 @pytest.mark.parametrize("type_", MODELS, ids=lambda t: t.__name__)
-def test_null_means_in_every_field_what_absence_means(type_: type[model.Model]) -> None:
+def test_null_decodes_like_an_absent_field(type_: type[model.Model]) -> None:
     decoder = Decoder(type_)
     fields = {field.encode_name: field for field in msgspec.structs.fields(type_)}
     whole = {name: _example(inspect.type_info(field.type)) for name, field in fields.items()}
@@ -120,12 +120,12 @@ def test_null_means_in_every_field_what_absence_means(type_: type[model.Model]) 
 
 
 @pytest.mark.parametrize("type_", MODELS, ids=lambda t: t.__name__)
-def test_nothing_that_go_may_write_as_null_is_required(type_: type[model.Model]) -> None:
+def test_nullable_fields_are_not_required(type_: type[model.Model]) -> None:
     for field in inspect.type_info(type_).fields:
         assert not field.required or isinstance(field.type, _NEVER_NULL), field.name
 
 
-def test_models_are_decoded_in_one_way(root: Path) -> None:
+def test_models_are_decoded_by_decoder_only(root: Path) -> None:
     """Whatever a server sends goes through `Decoder`, which knows what `null` means."""
     direct = re.compile(r"msgspec\.json\.Decoder\(|msgspec\.json\.decode\([^)]*type=")
     allowed = {f"controller_manager/common/api/{name}.py" for name in ("decode", "diff", "protobuf/table")}

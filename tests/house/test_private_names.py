@@ -16,7 +16,7 @@ ADAPTERS = {"controller_manager/common/base/standard_library.py": {"_ssl", "_ssl
 """The one module for each library that has no public name for what is needed; the tests of the module try each name."""
 
 
-def test_private_names_of_libraries_are_used_in_their_adapter_only(modules: Modules) -> None:
+def test_private_library_names_are_used_in_adapters_only(modules: Modules) -> None:
     defined = {path: set(_defined(tree)) for path, tree in modules.items()}
     found = set()
     for path, tree in modules.items():
@@ -68,7 +68,7 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def test_a_private_name_would_be_found() -> None:
+def test_private_names_are_detected() -> None:
     source = "import _ssl\nfrom aiohttp import _websocket\nclass A(B):\n    def f(self):\n"
     source += "        self._mine = self._theirs\n"
     source += "        return getattr(self, '_other')\n"

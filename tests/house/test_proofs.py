@@ -8,7 +8,7 @@ from controller_manager.app.catalog import installed
 from controller_manager.app.program import flag_set
 
 
-def test_every_flag_with_an_effect_is_proved(root: Path) -> None:
+def test_every_effective_flag_has_a_test(root: Path) -> None:
     acting = {flag.name for flag in flag_set(installed()) if not flag.declared.inert}
     proved = {
         name for path in sorted((root / "tests").rglob("test_*.py")) for name in _marks(ast.parse(path.read_text()))

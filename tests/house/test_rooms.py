@@ -38,7 +38,7 @@ def unlinked_targets(folder: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(ROOT)))
-def test_room_has_a_map_of_one_page_with_entry_exit_and_rules(room: Path) -> None:
+def test_room_has_a_one_page_map_with_entry_exit_and_rules(room: Path) -> None:
     text = (room / "README.md").read_text()
     assert text.startswith(f"# `{room.relative_to(ROOT)}`\n")
     assert len(text.splitlines()) <= LONGEST
@@ -57,7 +57,7 @@ def test_absent_file_in_a_map_is_found() -> None:
     assert missing_files(ROOT / "controllers/shared", "`pods.py`, `absent.py`, `absent/`") == ["absent.py", "absent/"]
 
 
-def test_maps_are_linked_from_the_map_above_and_from_the_architecture() -> None:
+def test_maps_are_linked_from_parent_map_and_architecture() -> None:
     sources = [*(parent / "README.md" for parent in MAPS), ROOT / "docs/architecture.md"]
     linked = {
         (source, (source.parent / target).resolve())

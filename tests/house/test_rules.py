@@ -24,26 +24,26 @@ TREES = (
 )
 
 
-def test_every_module_opens_with_a_sentence(modules: Modules) -> None:
+def test_every_module_has_a_docstring(modules: Modules) -> None:
     silent = [str(path) for path, tree in modules.items() if "." not in (ast.get_docstring(tree) or "")]
     assert silent == []
 
 
-def test_banned_calls_and_style(root: Path) -> None:
+def test_ruff_check_passes(root: Path) -> None:
     """Clock, chance and task creation live in the base floor (ruff's banned-api); everything else is style."""
     command = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "."]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_ruff_would_catch_a_banned_call(root: Path) -> None:
+def test_ruff_reports_banned_calls(root: Path) -> None:
     source = "import asyncio\nimport time\n\ntime.time()\nasyncio.create_task(None)\n"
     command = [sys.executable, "-m", "ruff", "check", "--select=TID251", "--stdin-filename=controllers/x.py", "-"]
     done = subprocess.run(command, cwd=root, input=source, capture_output=True, text=True, check=False)
     assert done.stdout.count("TID251") == 2
 
 
-def test_object_trees_are_subscripted_only_where_trees_are_worked_on(modules: Modules) -> None:
+def test_object_trees_are_subscripted_in_listed_modules_only(modules: Modules) -> None:
     found = [
         f"{path}:{line}"
         for path, tree in modules.items()
@@ -66,7 +66,7 @@ def test_verbs_name_no_kind(root: Path, modules: Modules) -> None:
     assert named == []
 
 
-def test_errors_are_swallowed_in_three_places_only(modules: Modules) -> None:
+def test_exceptions_are_swallowed_in_listed_modules_only(modules: Modules) -> None:
     found = {
         str(path)
         for path, tree in modules.items()

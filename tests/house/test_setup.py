@@ -30,13 +30,13 @@ def named(requirement: str) -> str:
     return re.split(r"[>=<\[]", requirement)[0].lower().replace("_", "-")
 
 
-def test_every_dependency_is_bounded_at_both_ends(project: Any) -> None:
+def test_every_dependency_has_both_bounds(project: Any) -> None:
     extras = [one for many in project["optional-dependencies"].values() for one in many]
     ours = {f"{project['name']}[{extra}]" for extra in ("cbor,otel,secretbox,testing", "tests")}
     assert [one for one in (*project["dependencies"], *extras) if not RANGE.fullmatch(one) and one not in ours] == []
 
 
-def test_the_lock_has_every_dependency(root: Path, project: Any) -> None:
+def test_lock_files_contain_every_dependency(root: Path, project: Any) -> None:
     extras = [one for many in project["optional-dependencies"].values() for one in many]
     assert {named(one) for one in project["dependencies"]} <= locked(root, "runtime").keys()
     assert {named(one) for one in extras} - {project["name"]} <= locked(root, "dev").keys()
@@ -44,23 +44,23 @@ def test_the_lock_has_every_dependency(root: Path, project: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["runtime", "dev", "build"])
-def test_the_lock_has_exact_versions_and_hashes_and_names_no_host(root: Path, name: str) -> None:
+def test_lock_files_have_exact_versions_and_hashes(root: Path, name: str) -> None:
     lines = (root / "requirements" / f"{name}.txt").read_text().splitlines()
     assert [
         line for line in lines if line and not re.match(r"[\w.-]+==\S+ \\|    --hash=sha256:[0-9a-f]{64}", line)
     ] == []
 
 
-def test_every_target_that_is_spoken_of_exists(root: Path) -> None:
+def test_every_documented_make_target_exists(root: Path) -> None:
     """`make` and a word, in quotes of code, wherever the project says what to run."""
     targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
-    told = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
-    spoken = {word for file in told for word in re.findall(r"`make ([a-z-]+)", file.read_text())}
+    documents = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
+    spoken = {word for file in documents for word in re.findall(r"`make ([a-z-]+)", file.read_text())}
     assert {"lock", "lowest"} <= spoken <= targets
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 0), (5, 0), (1, 2)])  # 5: pytest has found no tests
-def test_a_soak_needs_no_tests_of_both_kinds(root: Path, tmp_path: Path, code: int, status: int) -> None:
+def test_soak_passes_without_matching_tests(root: Path, tmp_path: Path, code: int, status: int) -> None:
     for name in ("pyproject.toml", "requirements/dev.txt", "requirements/build.txt", ".venv/bin/python", ".venv/made"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -72,7 +72,7 @@ def test_a_soak_needs_no_tests_of_both_kinds(root: Path, tmp_path: Path, code: i
     assert done.returncode == status, done.stdout + done.stderr
 
 
-def test_the_oldest_versions_are_exact_and_of_all_that_users_install(root: Path, project: Any) -> None:
+def test_lowest_versions_are_exact_and_complete(root: Path, project: Any) -> None:
     command = [sys.executable, str(root / "tests" / "lowest.py")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     extras = project["optional-dependencies"]
@@ -83,7 +83,7 @@ def test_the_oldest_versions_are_exact_and_of_all_that_users_install(root: Path,
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in lines)
 
 
-def test_the_image_is_built_on_a_digest_from_the_lock(root: Path) -> None:
+def test_image_uses_base_digest_and_lock_file(root: Path) -> None:
     text = (root / "Dockerfile").read_text()
     assert re.search(r"^ARG PYTHON=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON}"}
@@ -95,9 +95,9 @@ def test_only_our_three_packages_are_installed(root: Path) -> None:
     assert sorted(found) == ["apiserver_stub*", "controller_manager*", "controllers*"]
 
 
-def test_the_sentence_names_what_is_missing_and_what_that_leaves_out() -> None:
-    told = programs.sentence(["prometheus", "chromium"])
-    assert told == (
+def test_message_names_missing_programs_and_skipped_tests() -> None:
+    message = programs.sentence(["prometheus", "chromium"])
+    assert message == (
         "MISSING: prometheus, chromium; left out are the tests that scrape the manager; that read its pages in a "
         "browser."
     )
@@ -121,7 +121,7 @@ def test_other(): pass
     ("environment", "status", "words"),
     [({}, 0, "LEFT OUT: 1 tests, for want of chromium"), ({"CI": "true"}, 1, "it ran"), ({"LONG": "1"}, 1, "it ran")],
 )
-def test_what_is_left_out_is_told(
+def test_skipped_tests_are_reported(
     root: Path, tmp_path: Path, environment: dict[str, str], status: int, words: str
 ) -> None:
     (tmp_path / "conftest.py").write_text((root / "tests" / "conftest.py").read_text())

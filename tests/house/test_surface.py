@@ -7,5 +7,5 @@ sys.path.insert(0, str(Path(__file__).parent))
 import surface
 
 
-def test_the_surface_is_as_written() -> None:
+def test_public_surface_is_unchanged() -> None:
     assert surface.surface() == surface.WRITTEN.read_text()

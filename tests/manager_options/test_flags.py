@@ -46,12 +46,12 @@ def takes_any_text(flag: Flag) -> bool:
     return flag.type.label in ("string", "strings")
 
 
-def test_every_documented_flag_exists_and_no_other():
+def test_flags_equal_documented_ones():
     assert sorted(DECLARED) == sorted(DOCUMENTED | OURS)
 
 
 @pytest.mark.parametrize("name", sorted(set(DECLARED)))
-def test_a_flag_has_its_documented_type_and_default(name):
+def test_flag_has_documented_type_and_default(name):
     flag, row = DECLARED[name], (DOCUMENTED | OURS)[name]
     default = "" if flag.default is None else flag.type.format(flag.default)
     assert (flag.type.label, default, flag.declared.short) == (row["type"], row["default"], row.get("short"))
@@ -59,17 +59,17 @@ def test_a_flag_has_its_documented_type_and_default(name):
 
 
 @pytest.mark.parametrize("name", sorted(name for name, flag in DECLARED.items() if not takes_any_text(flag)))
-def test_nonsense_is_refused_in_one_sentence_that_names_the_flag(name):
+def test_malformed_value_is_refused_with_flag_name(name):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse([f"--{name}=?!"])
-    (told,) = caught.value.problems
-    assert told.startswith((f"--{name}: ", f"--{name} "))
-    assert "\n" not in told
+    (message,) = caught.value.problems
+    assert message.startswith((f"--{name}: ", f"--{name} "))
+    assert "\n" not in message
 
 
 # One prints help, and each mention of the other is a pair of files.
 @pytest.mark.parametrize("name", sorted(set(DECLARED) - {"help", "tls-sni-cert-key"}))
-def test_a_default_can_be_written_on_the_command_line_by_every_name(name):
+def test_default_value_is_accepted_under_every_name(name):
     flag = DECLARED[name]
     text = "" if flag.default is None else flag.type.format(flag.default)
     before = FLAGS.parse([])[flag.group]
@@ -95,7 +95,7 @@ def test_a_default_can_be_written_on_the_command_line_by_every_name(name):
         ),
     ],
 )
-def test_a_stated_bound_is_kept(argv, problem):
+def test_value_out_of_bounds_is_refused(argv, problem):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(argv)
     assert caught.value.problems[0].startswith(problem)
@@ -104,5 +104,5 @@ def test_a_stated_bound_is_kept(argv, problem):
 @pytest.mark.parametrize(
     "argv", [["--terminated-pod-gc-threshold=-1"], ["--attach-detach-reconcile-sync-period=1.001s"]]
 )
-def test_what_a_bound_allows_is_taken(argv):
+def test_value_within_bounds_is_accepted(argv):
     FLAGS.parse(argv)

@@ -17,42 +17,42 @@ INERT = [flag for flags in inert_flags(FLAGS).values() for flag in flags]
 
 
 @pytest.fixture(scope="session")
-def help_shown() -> str:
+def help_output() -> str:
     return help_text("cluster-controller-manager", "Runs.", FLAGS, 100, catalog.notes(installed()))
 
 
-def test_the_page_is_as_the_declarations_have_it(pytestconfig):
+def test_flags_page_is_generated_from_declarations(pytestconfig):
     found = (pytestconfig.rootpath / "FLAGS.md").read_text()
     assert found == page(installed()), "write it anew: .venv/bin/python -m controller_manager.app.reference > FLAGS.md"
 
 
-def test_the_page_and_the_help_list_the_flags_without_effect_and_why(pytestconfig, help_shown, capsys):
+def test_page_and_help_explain_flags_without_effect(pytestconfig, help_output, capsys):
     flags, _ = (pytestconfig.rootpath / "FLAGS.md").read_text().split("\n## Feature gates\n")
     acting, _, inert = flags.partition("\n## Flags without effect\n")
     for flag in INERT:
         assert f"`--{flag.name}`" in inert
         assert f"`--{flag.name}`" not in acting
-        section = " ".join(help_shown.split()).split(f"Flags accepted without effect ({flag.declared.inert}): ")[1]
+        section = " ".join(help_output.split()).split(f"Flags accepted without effect ({flag.declared.inert}): ")[1]
         assert f"--{flag.name} " in section
     with capsys.disabled():
         print(f"\n{len(INERT)} flags have no effect yet; FLAGS.md says which and why")
 
 
-def test_help_shows_every_flag_once_within_the_width(help_shown):
-    lines = help_shown.splitlines()
+def test_help_shows_every_flag_once_within_the_width(help_output):
+    lines = help_output.splitlines()
     for flag in FLAGS:
         kind = "" if flag.type.label == "bool" else f" {flag.declared.metavar or flag.type.label}"
         assert sum(line.endswith(f"--{flag.name}{kind}") for line in lines) == 1
     assert max(map(len, lines)) <= 100
 
 
-def test_help_says_which_controllers_there_are(help_shown):
-    words = " ".join(help_shown.split())
+def test_help_lists_controllers_on_by_default(help_output):
+    words = " ".join(help_output.split())
     built = ", ".join(spec.name for spec in installed() if spec.default_on)
     assert f"Controllers that are on by default: {built}" in words
 
 
-def test_gates_that_are_on_by_default_are_read_or_accounted_for() -> None:
+def test_default_gates_are_used_or_listed_as_unused() -> None:
     """Each is in one group, and the first group is what the API server reads."""
     on = {gate.name for gate in gates_at(known_gates(), ManagerFeatureOptions().version) if gate.default}
     groups = unread_gates()

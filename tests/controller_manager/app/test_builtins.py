@@ -27,11 +27,11 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_a_folder_called_controllers_does_not_replace_the_built_in_ones(project: Path) -> None:
+def test_folder_named_controllers_does_not_shadow_built_ins(project: Path) -> None:
     assert "--concurrent-namespace-syncs" in run(project, "-m", "controller_manager", "--help")
 
 
-def test_a_package_called_controllers_can_be_imported_beside_the_built_in_ones(project: Path) -> None:
+def test_package_named_controllers_is_importable_beside_ours(project: Path) -> None:
     code = (
         "from controllers import mine\n"
         "from controller_manager.app.catalog import installed\n"
@@ -42,10 +42,10 @@ def test_a_package_called_controllers_can_be_imported_beside_the_built_in_ones(p
     assert run(project, "-c", code).splitlines() == [str(NAMES), "still mine True"]
 
 
-def test_a_folder_without_an_init_file_hides_nothing(project: Path) -> None:
+def test_folder_without_init_file_shadows_nothing(project: Path) -> None:
     (project / "controllers" / "__init__.py").unlink()
     assert "--concurrent-namespace-syncs" in run(project, "-m", "controller_manager", "--help")
 
 
-def test_they_go_by_their_own_name_where_nobody_else_does() -> None:
+def test_spec_modules_keep_their_package_names() -> None:
     assert {spec.options.__module__.partition(".")[0] for spec in installed()} <= {"controllers", "controller_manager"}

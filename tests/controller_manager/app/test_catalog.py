@@ -55,11 +55,11 @@ SPECS = (
         ((), []),
     ],
 )
-def test_the_choice(wanted, names):
+def test_controllers_flag_selects_specs(wanted, names):
     assert [spec.name for spec in catalog.select(SPECS, wanted)] == names
 
 
-def test_a_name_nobody_has_is_refused_with_the_closest_there_is():
+def test_unknown_controller_is_refused_with_closest_name():
     parsed = Parsed(CatalogOptions(controllers=("*", "-endpoints", "xyzzy", "token-cleanr", "-namespace-controller")))
     assert list(catalog.names_known(SPECS)(parsed)) == [
         "--controllers: there is no controller '-endpoints'; did you mean endpoint?",
@@ -68,7 +68,7 @@ def test_a_name_nobody_has_is_refused_with_the_closest_there_is():
     ]
 
 
-def test_help_says_which_controllers_there_are():
+def test_help_lists_controllers():
     assert list(catalog.notes(SPECS).values()) == ["endpoints-controller, namespace-controller", "token-cleaner"]
 
 
@@ -94,7 +94,7 @@ GATED = (
 @pytest.mark.parametrize(
     ("on", "names", "resources"), [("false", ["namespace-controller"], ["pods"]), ("true", None, ["pods", "nodes"])]
 )
-def test_a_controller_of_a_feature_that_is_off_does_not_run(on, names, resources):
+def test_controller_with_disabled_gate_does_not_run(on, names, resources):
     parsed = Parsed(
         CatalogOptions(controllers=("*", "endpoints-controller")),
         ManagerFeatureOptions(feature_gates={"": (f"{GATE}={on}",)}),
@@ -106,7 +106,7 @@ def test_a_controller_of_a_feature_that_is_off_does_not_run(on, names, resources
     assert catalog.not_enabled(GATED, parsed) == ([f"endpoints-controller ({GATE})"] if names else [])
 
 
-def test_a_controller_that_no_flag_asks_for_does_not_run():
+def test_controller_without_required_flag_does_not_run():
     for argv, runs in (
         (["--controllers=nodeipam"], False),
         (["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8"], True),
@@ -116,7 +116,7 @@ def test_a_controller_that_no_flag_asks_for_does_not_run():
         assert catalog.not_asked_for(catalog.installed(), parsed) == ([] if runs else ["node-ipam-controller"])
 
 
-def test_the_controllers_are_those_of_kube_controller_manager_by_all_their_names_and_what_runs_pods():
+def test_controllers_and_aliases_equal_upstream():
     rows = [json.loads(line) for line in Path(__file__).with_name("controllers.jsonl").read_text().splitlines()]
     found = {spec.name: spec for spec in catalog.installed()}
     ours = ["scheduler", "virtual-node-controller"]
@@ -143,9 +143,9 @@ def package(tmp_path, monkeypatch) -> Iterator[str]:
         del sys.modules[name]
 
 
-def test_a_package_is_searched_for_specs(package):
+def test_discover_finds_specs_in_package(package):
     assert list(catalog.discover(import_module(package))) == ["big", "bigger", "small"]
 
 
-def test_the_controllers_of_this_project_are_installed():
+def test_project_controllers_are_installed():
     assert {"endpoints-controller", "namespace-controller"} <= {spec.name for spec in catalog.installed()}

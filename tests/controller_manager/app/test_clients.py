@@ -99,7 +99,7 @@ async def ask(*argv: str) -> None:
 
 
 @pytest.mark.flag("clusterconfig")
-async def test_the_client_configuration_says_where_and_as_whom(web: Web, tmp_path: Path) -> None:
+async def test_clusterconfig_flag_sets_server_and_token(web: Web, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", web.url, token="secret")
     for name in ("clusterconfig", "kubeconfig"):
         await ask(f"--{name}={file}")
@@ -107,7 +107,7 @@ async def test_the_client_configuration_says_where_and_as_whom(web: Web, tmp_pat
 
 
 @pytest.mark.flag("master")
-async def test_the_master_takes_the_place_of_the_server(web: Web, tmp_path: Path) -> None:
+async def test_master_flag_replaces_the_server(web: Web, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", token="secret")
     await ask(f"--clusterconfig={file}", f"--master={web.url}")
     assert web.tokens == ["secret"]
@@ -125,7 +125,9 @@ async def test_the_master_takes_the_place_of_the_server(web: Web, tmp_path: Path
         ([], "no client configuration is given: pass --kubeconfig or set KUBECONFIG"),
     ],
 )
-async def test_what_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, argv: list[str], why: str) -> None:
+async def test_unusable_client_configuration_is_refused(
+    monkeypatch: pytest.MonkeyPatch, argv: list[str], why: str
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     with pytest.raises(ConfigError, match=why):
@@ -157,12 +159,12 @@ async def seconds_for(requests: int, *argv: str, factor: int = 1) -> float:
         (("--cluster-api-qps=-1",), 500, 0.0),
     ],
 )
-async def test_requests_are_held_to_a_rate(argv: tuple[str, ...], requests: int, seconds: float) -> None:
+async def test_qps_and_burst_limit_requests(argv: tuple[str, ...], requests: int, seconds: float) -> None:
     assert await seconds_for(requests, *argv) == seconds
 
 
 @pytest.mark.virtual
-async def test_one_controller_may_be_given_a_multiple() -> None:
+async def test_rate_factor_multiplies_limit() -> None:
     assert await seconds_for(50, factor=20) == 0.0
 
 
@@ -191,7 +193,7 @@ async def test_each_controller_has_its_own_limit() -> None:
         (("--use-service-account-credentials=false",), "a", False),
     ],
 )
-async def test_a_controller_acts_as_its_account(argv: tuple[str, ...], account: str, uses_token: bool) -> None:
+async def test_controller_uses_its_service_account_token(argv: tuple[str, ...], account: str, uses_token: bool) -> None:
     async with Cluster() as cluster:
         obtained: list[Any] = []
 
@@ -206,7 +208,7 @@ async def test_a_controller_acts_as_its_account(argv: tuple[str, ...], account: 
 
 
 @pytest.mark.virtual
-async def test_nobody_writes_as_the_process_who_has_no_token() -> None:
+async def test_controller_without_token_does_not_write() -> None:
     async with Cluster() as cluster:
         asked: list[tuple[str, str]] = []
 
@@ -224,7 +226,7 @@ async def test_nobody_writes_as_the_process_who_has_no_token() -> None:
         await cluster.client.get(NAMESPACES, KEY)
 
 
-async def test_who_uses_one_configuration_shares_its_connections(web: Web, tmp_path: Path) -> None:
+async def test_clients_of_one_configuration_share_connections(web: Web, tmp_path: Path) -> None:
     file = str(kubeconfig(tmp_path / "config", web.url, token="secret"))
     network = HttpNetwork()
     first = network.connect(file)
@@ -256,7 +258,7 @@ def token(text: str) -> Any:
         (("--kube-api-content-type=application/json",), b'{"', "application/json"),
     ],
 )
-async def test_the_content_type_is_that_of_what_is_sent(
+async def test_content_type_flag_sets_encoding_of_requests(
     argv: tuple[str, ...], beginning: bytes, content_type: str
 ) -> None:
     """And never of what is asked for."""
@@ -280,7 +282,7 @@ async def test_the_content_type_is_that_of_what_is_sent(
 
 
 @pytest.mark.parametrize("wrong", ["application/yaml", "application/json,application/vnd.kubernetes.protobuf", ""])
-def test_a_content_type_nobody_writes_is_refused(wrong: str) -> None:
+def test_unknown_content_type_is_refused(wrong: str) -> None:
     with pytest.raises(FlagError) as caught:
         options(f"--cluster-api-content-type={wrong}")
     expected = "--cluster-api-content-type: must be application/json or application/vnd.kubernetes.protobuf, got"
@@ -300,20 +302,20 @@ def test_a_content_type_nobody_writes_is_refused(wrong: str) -> None:
     ],
 )
 @pytest.mark.flag("controller-api-qps")
-def test_a_controller_may_have_a_rate_of_its_own(
+def test_controller_qps_flag_overrides_rate(
     argv: tuple[str, ...], names: tuple[str, ...], factor: int, rate: float
 ) -> None:
     assert options(*argv).throttle(factor, names).rate == rate
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "", "1e9", "inf"])
-def test_a_rate_that_is_none_is_refused(text: str) -> None:
+def test_malformed_rate_is_refused(text: str) -> None:
     with pytest.raises(FlagError, match="the rate of job must be a number above 0"):
         options(f"--controller-api-qps=job={text}")
 
 
 @pytest.mark.virtual
-async def test_the_rate_of_nobody_is_refused() -> None:
+async def test_rate_of_unknown_controller_is_refused() -> None:
     async with Cluster() as cluster:
         with pytest.raises(FlagError, match="no controller 'nobody'"):
             await cluster.manage("--controller-api-qps=nobody=5")
@@ -321,7 +323,7 @@ async def test_the_rate_of_nobody_is_refused() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.flag("adaptive-api-throttling")
-async def test_the_rate_follows_refusals_and_metrics_show_it() -> None:
+async def test_adaptive_rate_drops_on_429_and_is_exported() -> None:
     async def handle(_: Request) -> Response:
         return Response(429, {"content-type": "application/json"}, b"{}")
 

@@ -50,24 +50,24 @@ def problems(*argv: str, given: Mapping[str, MakeCloudProvider] | None = None) -
 @pytest.mark.flag("cloud-provider")
 @pytest.mark.usefixtures("packages")
 @pytest.mark.parametrize("name", ["", "external", "mine", "given"])
-def test_providers_that_are_known(name: str) -> None:
+def test_known_cloud_providers_are_accepted(name: str) -> None:
     assert problems(f"--cloud-provider={name}", given={"given": Installed}) == []
 
 
 @pytest.mark.usefixtures("packages")
-def test_a_provider_that_nobody_has_is_refused() -> None:
+def test_unknown_cloud_provider_is_refused_with_choices() -> None:
     assert problems("--cloud-provider=aws") == [
         "--cloud-provider must be empty or external, or one that is installed: broken, mine, got 'aws'"
     ]
 
 
-def test_where_none_is_installed_there_is_none_to_choose() -> None:
+def test_cloud_provider_without_installed_ones_is_refused() -> None:
     assert problems("--cloud-provider=aws") == ["--cloud-provider must be empty or external, got 'aws'"]
 
 
 @pytest.mark.flag("cloud-config", "cluster-name")
 @pytest.mark.usefixtures("packages")
-def test_a_provider_is_told_the_name_of_the_cluster_and_its_configuration(tmp_path: Path) -> None:
+def test_provider_gets_cluster_name_and_config(tmp_path: Path) -> None:
     config = tmp_path / "cloud.conf"
     config.write_text("zone = a\n")
     options = CloudOptions(cloud_provider="mine", cloud_config=str(config), cluster_name="blue")
@@ -78,7 +78,7 @@ def test_a_provider_is_told_the_name_of_the_cluster_and_its_configuration(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["", "external"])
-def test_without_a_provider_here_nothing_is_read(name: str) -> None:
+def test_without_own_provider_no_config_is_read(name: str) -> None:
     assert make_provider(CloudOptions(cloud_provider=name, cloud_config="/nowhere"), {}, Runtime("manager")) is None
 
 
@@ -90,13 +90,13 @@ def test_without_a_provider_here_nothing_is_read(name: str) -> None:
         ({"cloud_provider": "mine", "cloud_config": "/nowhere/x"}, "--cloud-config=/nowhere/x cannot be read: FileNot"),
     ],
 )
-def test_what_is_of_no_use_ends_the_start_in_one_sentence(options: dict[str, str], problem: str) -> None:
+def test_unusable_provider_fails_start_with_reason(options: dict[str, str], problem: str) -> None:
     with pytest.raises(CannotStart) as caught:
         make_provider(CloudOptions(**options), {}, Runtime("manager"))
     assert str(caught.value).startswith(problem)
 
 
-def test_a_program_without_such_controllers_has_no_such_flags() -> None:
+def test_program_without_cloud_controllers_has_no_cloud_flags() -> None:
     specs = [spec for spec in installed() if spec.name == "ttl-controller"]
     names = {flag.name for flag in author_program("mine", specs).flags}
     assert "cloud-provider" not in names
@@ -115,12 +115,12 @@ async def running(cloud: SimulatedCloud, *flags: str) -> set[str]:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("flag", ["--cloud-provider=", "--cloud-provider=external"])
-async def test_controllers_of_clouds_run_with_a_provider_alone(flag: str) -> None:
+async def test_cloud_controllers_require_a_provider(flag: str) -> None:
     assert await running(SimulatedCloud(), flag) == {"ttl-controller"}
 
 
 @pytest.mark.virtual
-async def test_controllers_run_as_far_as_the_provider_has_something_for_them() -> None:
+async def test_cloud_controllers_require_part_of_provider() -> None:
     cloud = SimulatedCloud()
     assert await running(cloud, "--cloud-provider=simulated") == {"ttl-controller", *CLOUDS}
     assert cloud.closed

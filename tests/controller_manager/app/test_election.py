@@ -28,7 +28,7 @@ async def renewals(cluster: Cluster, seconds: int) -> int:
 
 @pytest.mark.virtual
 @pytest.mark.flag("leader-elect")
-async def test_without_election_every_replica_acts_and_there_is_no_lease() -> None:
+async def test_without_election_every_replica_leads_without_lease() -> None:
     async with Cluster() as cluster:
         replicas = [await cluster.manage("--leader-elect=false") for _ in range(2)]
         await cluster.settle()
@@ -40,7 +40,7 @@ async def test_without_election_every_replica_acts_and_there_is_no_lease() -> No
 
 @pytest.mark.virtual
 @pytest.mark.flag("leader-elect-resource-name", "leader-elect-resource-namespace")
-async def test_the_lease_is_where_the_flags_say() -> None:
+async def test_lease_name_and_namespace_follow_flags() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(
             "--leader-elect-resource-name=mine", "--leader-elect-resource-namespace=kube-public"
@@ -55,7 +55,7 @@ async def test_the_lease_is_where_the_flags_say() -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("seconds", [15, 40])
 @pytest.mark.flag("leader-elect-lease-duration")
-async def test_a_standby_waits_for_the_lease_duration(seconds: int) -> None:
+async def test_standby_waits_for_lease_duration(seconds: int) -> None:
     async with Cluster() as cluster:
         flags = (f"--leader-elect-lease-duration={seconds}s", "--leader-elect-renew-deadline=10s")
         first = await cluster.manage(*flags)
@@ -73,7 +73,7 @@ async def test_a_standby_waits_for_the_lease_duration(seconds: int) -> None:
 @pytest.mark.virtual
 @pytest.mark.parametrize("seconds", [5, 12])
 @pytest.mark.flag("leader-elect-renew-deadline")
-async def test_a_leader_that_is_cut_off_gives_up_after_the_renew_deadline(seconds: int) -> None:
+async def test_disconnected_leader_stops_after_renew_deadline(seconds: int) -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(f"--leader-elect-renew-deadline={seconds}s")
         await cluster.settle()
@@ -86,7 +86,7 @@ async def test_a_leader_that_is_cut_off_gives_up_after_the_renew_deadline(second
 @pytest.mark.virtual
 @pytest.mark.parametrize(("period", "expected"), [("1s", 60), ("4s", 15)])
 @pytest.mark.flag("leader-elect-retry-period")
-async def test_the_lease_is_renewed_every_retry_period(period: str, expected: int) -> None:
+async def test_lease_is_renewed_every_retry_period(period: str, expected: int) -> None:
     async with Cluster() as cluster:
         await cluster.manage(f"--leader-elect-retry-period={period}")
         await cluster.settle()
@@ -106,7 +106,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("argv", "sentence"), REFUSED)
 @pytest.mark.flag("leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period")
-def test_terms_under_which_two_could_lead_are_refused(argv: list[str], sentence: str) -> None:
+def test_unsafe_lease_timings_are_refused(argv: list[str], sentence: str) -> None:
     with pytest.raises(FlagError) as refusal:
         FlagSet(ElectionOptions).parse(argv)
     assert len(refusal.value.problems) == 1
@@ -115,7 +115,7 @@ def test_terms_under_which_two_could_lead_are_refused(argv: list[str], sentence:
 
 @pytest.mark.flag("leader-elect-resource-lock")
 @pytest.mark.parametrize("kind", ["endpoints", "configmaps", "endpointsleases", "configmapsleases", ""])
-def test_only_leases_are_locks(kind: str) -> None:
+def test_resource_lock_must_be_leases(kind: str) -> None:
     parse = FlagSet(ElectionOptions).parse
     assert parse(["--leader-elect-resource-lock=leases"])
     with pytest.raises(FlagError, match="must be leases: locks on endpoints and config maps are gone"):

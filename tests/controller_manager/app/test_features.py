@@ -18,7 +18,7 @@ def parse(*argv: str) -> ManagerFeatureOptions:
 
 @pytest.mark.flag("feature-gates")
 @pytest.mark.parametrize(
-    ("said", "enabled"),
+    ("flags", "enabled"),
     [
         ((), False),
         (("--feature-gates=LoggingAlphaOptions=true",), True),
@@ -29,12 +29,12 @@ def parse(*argv: str) -> ManagerFeatureOptions:
         (("--feature-gates=",), False),
     ],
 )
-def test_a_gate_is_switched_by_itself_or_with_its_stage(said, enabled):
-    assert parse(*said).enabled(common.LOGGING_ALPHA) is enabled
+def test_gate_is_set_by_name_or_stage(flags, enabled):
+    assert parse(*flags).enabled(common.LOGGING_ALPHA) is enabled
 
 
 @pytest.mark.flag("emulated-version")
-def test_an_older_version_has_its_own_defaults():
+def test_emulated_version_sets_defaults():
     assert parse("--emulated-version=1.35").enabled(features.WATCH_LIST)
     assert not parse("--emulated-version=kube=1.34").enabled(features.WATCH_LIST)
 
@@ -72,25 +72,25 @@ def test_an_older_version_has_its_own_defaults():
         (["--emulated-version=wardle=1.2"], "--emulated-version: there is no component wardle, only kube"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(argv, problem):
+def test_invalid_feature_flags_are_refused(argv, problem):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(argv)
-    (told,) = caught.value.problems
-    assert told.startswith(problem)
+    (message,) = caught.value.problems
+    assert message.startswith(problem)
 
 
-def test_a_gate_nobody_declared_as_read_is_a_mistake_of_the_author():
+def test_undeclared_gate_raises_key_error():
     with pytest.raises(KeyError):
         parse().enabled("AllAlpha")
 
 
-def test_both_flags_are_told_about_at_once():
+def test_problems_of_both_flags_are_reported():
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(["--emulated-version=2.0", "--feature-gates=wardle:Fish=true"])
     assert [problem.split(":")[0] for problem in caught.value.problems] == ["--feature-gates", "--emulated-version"]
 
 
-def test_gates_that_are_set_in_vain_or_for_the_last_time_are_remarked():
+def test_gates_without_effect_are_reported():
     options = parse(
         "--feature-gates=AllBeta=true,DRAListTypeAttributes=true,SidecarContainers=true,WatchListClient=true"
     )
@@ -100,17 +100,17 @@ def test_gates_that_are_set_in_vain_or_for_the_last_time_are_remarked():
     ]
 
 
-def test_a_gate_that_is_locked_in_an_older_version_may_be_said_as_it_is():
+def test_locked_gate_accepts_its_locked_value():
     parse("--feature-gates=SidecarContainers=true,GitRepoVolumeDriver=false")
 
 
 @pytest.mark.parametrize("minor", [33, 34, 35, 36])
-def test_every_gate_of_a_version_can_be_said_as_it_is(minor):
+def test_every_gate_accepts_its_default(minor):
     gates = gates_at(known_gates(), (1, minor))
-    said = ",".join(f"{gate.name}={str(gate.default).lower()}" for gate in gates)
+    flags = ",".join(f"{gate.name}={str(gate.default).lower()}" for gate in gates)
     assert len(gates) > 150
-    parse(f"--emulated-version=1.{minor}", f"--feature-gates={said}")
+    parse(f"--emulated-version=1.{minor}", f"--feature-gates={flags}")
 
 
-def test_every_gate_that_is_read_is_known():
+def test_every_gate_in_use_is_known():
     assert set(features.READ) <= {gate.name for gate in known_gates()}

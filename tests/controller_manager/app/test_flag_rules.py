@@ -15,7 +15,7 @@ def problems_of(*argv: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_flags_without_an_effect_are_those_that_can_have_none():
+def test_only_external_cloud_volume_plugin_has_no_effect():
     inert = {flag.name for flag in FLAGS if flag.declared.inert}
     assert inert == {"external-cloud-volume-plugin"}
 
@@ -55,11 +55,11 @@ def test_flags_without_an_effect_are_those_that_can_have_none():
         (["--node-monitor-grace-period=5s"], ["--node-monitor-grace-period must be more than --node-monitor-period"]),
     ],
 )
-def test_what_cannot_work_is_refused(argv, problems):
+def test_conflicting_flags_are_refused(argv, problems):
     found = problems_of(*argv)
     assert len(found) == len(problems)
-    for told, expected in zip(found, problems, strict=True):
-        assert expected in told
+    for message, expected in zip(found, problems, strict=True):
+        assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_what_cannot_work_is_refused(argv, problems):
         ["--cloud-provider=external", "--concurrent_rc_syncs=9", "--node-monitor-grace-period=40s"],
     ],
 )
-def test_what_clusters_of_today_say_is_taken(argv):
+def test_common_command_lines_are_accepted(argv):
     FLAGS.parse(argv)
 
 
-def test_a_rule_between_groups_waits_until_its_group_can_be_read():
+def test_rule_between_groups_waits_for_valid_groups():
     assert problems_of("--allocate-node-cidrs", "--node-cidr-mask-size=x", "--cloud-provider=aws") == (
         "--node-cidr-mask-size: not a whole number, got 'x'",
         "--cloud-provider must be empty or external, got 'aws'",

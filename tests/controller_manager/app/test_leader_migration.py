@@ -45,14 +45,14 @@ ALL = [one.name for one in SPECS]
 
 
 @pytest.mark.flag("enable-leader-migration")
-def test_without_migration_all_controllers_are_under_the_main_lock() -> None:
+def test_without_migration_main_lock_has_all_controllers() -> None:
     assert by_lock(divided()) == {"": ALL}
     assert by_lock(divided("--leader-migration-config=/nowhere")) == {"": ALL}
     assert by_lock(divided("--enable-leader-migration", "--leader-elect=false")) == {"": ALL}
 
 
 @pytest.mark.flag("enable-leader-migration")
-def test_without_a_file_the_controllers_for_cloud_providers_are_under_the_lock_everybody_knows() -> None:
+def test_default_migration_moves_cloud_controllers() -> None:
     assert by_lock(divided("--enable-leader-migration")) == {
         "": ["namespace-controller"],
         "cloud-provider-extraction-migration": ["route-controller", "service-lb-controller"],
@@ -60,7 +60,7 @@ def test_without_a_file_the_controllers_for_cloud_providers_are_under_the_lock_e
 
 
 @pytest.mark.flag("leader-migration-config")
-def test_the_file_says_who_runs_what(tmp_path: Path) -> None:
+def test_migration_file_assigns_controllers(tmp_path: Path) -> None:
     text = f"""{HEAD}leaderName: hand-over
 resourceLock: leases
 controllerLeaders:
@@ -83,9 +83,7 @@ controllerLeaders:
 
 @pytest.mark.parametrize("component", ["kube-controller-manager", "cluster-controller-manager"])
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1"])
-def test_every_version_and_both_names_of_this_component_are_understood(
-    tmp_path: Path, version: str, component: str
-) -> None:
+def test_all_versions_and_component_names_are_accepted(tmp_path: Path, version: str, component: str) -> None:
     leaders = f"controllerLeaders: [{{name: service, component: {component}}}]"
     text = HEAD.replace("v1alpha1", version) + f"leaderName: x\n{leaders}\n"
     assert by_lock(with_file(tmp_path, text))["x"] == ["service-lb-controller"]
@@ -123,14 +121,14 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "sentence"), WRONG.values(), ids=WRONG.keys())
 @pytest.mark.flag("leader-migration-config")
-def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_malformed_migration_file_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         with_file(tmp_path, text)
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_migration_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere can't be read: No such file"):
         divided("--enable-leader-migration", f"--leader-migration-config={tmp_path}/nowhere")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")

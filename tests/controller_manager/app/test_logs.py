@@ -39,7 +39,7 @@ TOKEN = f"eyJhbGciOiJSUzI1NiJ9.{base64.urlsafe_b64encode(WORD.encode()).decode()
 SECRETS = (WORD, TOKEN, base64.b64encode(WORD.encode()).decode())
 
 
-async def test_that_a_connection_ended_badly_is_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_closed_tls_connection_is_not_logged_as_warning(capsys: pytest.CaptureFixture[str]) -> None:
     begin()
     loop = asyncio.get_running_loop()
     ended = {"message": "SSL error", "exception": ssl.SSLError("application data after close notify")}
@@ -50,9 +50,9 @@ async def test_that_a_connection_ended_badly_is_no_warning(capsys: pytest.Captur
     assert "after close notify" in capsys.readouterr().err
     unhandled(loop, {"message": "a callback failed", "exception": ValueError("wrong")})
     unhandled(loop, {"message": "never retrieved", "exception": OSError("lost"), "task": None})
-    told = capsys.readouterr().err
-    assert "ValueError: wrong" in told
-    assert "OSError: lost" in told
+    logged = capsys.readouterr().err
+    assert "ValueError: wrong" in logged
+    assert "OSError: lost" in logged
 
 
 def begin(*argv: str) -> None:
@@ -68,43 +68,43 @@ def problem(*argv: str) -> str:
 
 @pytest.mark.flag("v")
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "logged"),
     [((), 0), (("-v=3",), 0), (("-v4",), 1), (("--v=6",), 2), (("-v", "9"), 2)],
 )
-def test_v_says_how_much_is_told(argv, told, capsys):
+def test_v_flag_sets_log_level(argv, logged, capsys):
     begin(*argv)
     capsys.readouterr()
     get_logger("test").debug("reconciled")
     get_logger("test").debug("Response", v=6)
-    assert len(capsys.readouterr().err.splitlines()) == told
+    assert len(capsys.readouterr().err.splitlines()) == logged
 
 
 @pytest.mark.flag("v")
-def test_the_flags_are_told_from_level_1_on(capsys):
+def test_flags_are_logged_from_level_1(capsys):
     begin("--v=0")
     assert capsys.readouterr().err == ""
     begin("-v=1", "--vmodule=loop=5,work/*=6")
-    told = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert 'FLAG: --log-flush-frequency="5s"' in told
-    assert 'FLAG: --vmodule="loop=5,work/*=6"' in told
-    assert told == sorted(told)
+    logged = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert 'FLAG: --log-flush-frequency="5s"' in logged
+    assert 'FLAG: --vmodule="loop=5,work/*=6"' in logged
+    assert logged == sorted(logged)
 
 
 @pytest.mark.flag("vmodule")
-def test_vmodule_raises_the_level_of_files(capsys):
-    for patterns, told in (("test_logs=4", True), ("app/*=4,", True), ("other=9", False), ("*s=3", False)):
+def test_vmodule_raises_level_per_file(capsys):
+    for patterns, logged in (("test_logs=4", True), ("app/*=4,", True), ("other=9", False), ("*s=3", False)):
         begin(f"--vmodule={patterns}")
         get_logger("test").debug("reconciled")
-        assert ("reconciled" in capsys.readouterr().err) is told
+        assert ("reconciled" in capsys.readouterr().err) is logged
 
 
 @pytest.mark.parametrize("wrong", ["loop", "loop=", "=3", "loop=-1", "loop=x", "loop=3=4", "loop=2147483648"])
-def test_a_pattern_without_a_level_is_refused(wrong):
+def test_vmodule_pattern_without_level_is_refused(wrong):
     assert problem(f"--vmodule={wrong}").startswith(f"--vmodule: {wrong!r} is not of the form pattern=N")
 
 
 @pytest.mark.flag("logging-format")
-def test_lines_are_text_or_json(capsys):
+def test_logging_format_is_text_or_json(capsys):
     begin()
     get_logger("test").info("said", port=1)
     assert capsys.readouterr().err.endswith('] "said" logger="test" port=1\n')
@@ -131,12 +131,12 @@ def test_lines_are_text_or_json(capsys):
         (("--log-flush-frequency=-1s",), "--log-flush-frequency: must be at least 0s, got '-1s'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(argv, sentence):
+def test_invalid_log_flags_are_refused(argv, sentence):
     assert problem(*argv) == sentence
 
 
 @pytest.mark.flag("log-text-split-stream")
-def test_split_streams_leave_standard_error_to_warnings_and_worse(capsys):
+def test_split_streams_write_info_to_stdout(capsys):
     begin(ALPHA, "--log-text-split-stream")
     log = get_logger("test")
     log.info("fine")
@@ -150,7 +150,7 @@ def test_split_streams_leave_standard_error_to_warnings_and_worse(capsys):
 @pytest.mark.virtual
 @pytest.mark.flag("log-text-info-buffer-size", "log-flush-frequency")
 @pytest.mark.parametrize(("frequency", "flushed"), [("1s", True), ("10s", False)])
-async def test_information_is_buffered_and_flushed(frequency, flushed, capsys):
+async def test_info_lines_are_buffered_and_flushed(frequency, flushed, capsys):
     begin(ALPHA, "--log-text-split-stream", "--log-text-info-buffer-size=1Ki", f"--log-flush-frequency={frequency}")
     log = get_logger("test")
     log.info("first")
@@ -161,9 +161,9 @@ async def test_information_is_buffered_and_flushed(frequency, flushed, capsys):
     assert ("first" in capsys.readouterr().out) is flushed
     for number in range(20):
         log.info("another", number=number)
-    told = capsys.readouterr().out
-    assert "number=0\n" in told
-    assert "number=19\n" not in told
+    logged = capsys.readouterr().out
+    assert "number=0\n" in logged
+    assert "number=19\n" not in logged
 
 
 class NoOptions(Options):
@@ -191,7 +191,7 @@ SPECS = (
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("form", ["text", "json"])
-async def test_a_manager_at_work_tells_no_secret(form, tmp_path, capsys):
+async def test_running_manager_logs_no_secret(form, tmp_path, capsys):
     """Tokens it shows and is shown, in headers and queries, and what its controllers fail with."""
     (tmp_path / "tokens").write_text(f"{TOKEN},manager,1,system:masters\n{WORD},other,2\n")
     argv = ["--storage-backend=memory", f"--token-auth-file={tmp_path / 'tokens'}"]
@@ -217,14 +217,14 @@ async def test_a_manager_at_work_tells_no_secret(form, tmp_path, capsys):
         manager.stop("done")
         await life
     await api.stop()
-    told = "".join(capsys.readouterr())
-    assert told.count("reconcile failed") > 3
-    assert told.count("Response") > 10
-    assert "--master=" in told
-    assert [secret for secret in SECRETS if secret in told] == []
+    logged = "".join(capsys.readouterr())
+    assert logged.count("reconcile failed") > 3
+    assert logged.count("Response") > 10
+    assert "--master=" in logged
+    assert [secret for secret in SECRETS if secret in logged] == []
 
 
-async def test_a_server_that_says_what_it_heard_is_not_repeated(tmp_path: Path, capsys):
+async def test_response_of_server_is_not_logged(tmp_path: Path, capsys):
     """A kubeconfig with a token, and a proxy with a password, towards a server that refuses, echoes or babbles."""
     asked: list[bytes] = []
     enough = asyncio.Event()
@@ -253,11 +253,11 @@ async def test_a_server_that_says_what_it_heard_is_not_repeated(tmp_path: Path, 
             enough.clear()
             manager.stop("done")
     server.close()
-    told = "".join(capsys.readouterr())
-    assert "can't reach the lease" in told
-    assert str(tmp_path / "direct") in told
+    logged = "".join(capsys.readouterr())
+    assert "can't reach the lease" in logged
+    assert str(tmp_path / "direct") in logged
     assert any(TOKEN.encode() in request for request in asked)
-    assert [secret for secret in SECRETS if secret in told] == []
+    assert [secret for secret in SECRETS if secret in logged] == []
 
 
 def _kubeconfig(path: Path, port: int, proxy: str) -> Path:

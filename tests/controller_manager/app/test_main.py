@@ -15,14 +15,14 @@ def run(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_help_shows_the_flags_of_the_process_and_of_every_controller():
+def test_help_shows_process_and_controller_flags():
     done = run("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("--leader-elect", "--concurrent-namespace-syncs", "--concurrent-endpoint-syncs"):
         assert f" {name}" in done.stdout
 
 
-def test_help_loads_no_http_library():
+def test_help_imports_no_http_library():
     code = "import sys; sys.argv = ['x', '--help']; from controller_manager.__main__ import main\n"
     code += "try:\n    main()\nexcept SystemExit:\n    print('aiohttp' in sys.modules, 'cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
@@ -30,12 +30,12 @@ def test_help_loads_no_http_library():
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_before_anything_was_started_ends_it_well(name):
+def test_signal_before_start_exits_with_0(name):
     code = "import os, signal; from controller_manager.app import catalog, main\n"
     code += f"catalog.installed = lambda: os.kill(os.getpid(), signal.{name})\nmain.run_manager()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    said = f"cluster-controller-manager: received {name} before anything was started\n"
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+    message = f"cluster-controller-manager: received {name} before anything was started\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", message)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_a_signal_before_anything_was_started_ends_it_well(name):
         ),
     ],
 )
-def test_what_cannot_start_says_why_and_fails(argv, lines):
+def test_invalid_flags_exit_with_1_and_reasons(argv, lines):
     done = run(*argv)
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (1, "", lines)
 
 
 @pytest.mark.virtual
-async def test_a_stop_that_takes_too_long_is_ended_before_somebody_kills_the_process():
+async def test_stop_after_25_seconds_ends_the_process():
     loop, stops, ends = asyncio.get_running_loop(), [], []
     obey_signals(stops.append, ends.append)
     try:

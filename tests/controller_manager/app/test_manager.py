@@ -123,7 +123,7 @@ async def holder(client: Client) -> str:
     return (await client.get(LEASES, LEASE)).spec.holder_identity
 
 
-async def test_one_replica_acts_and_the_other_takes_over_at_once_when_it_stops():
+async def test_second_replica_leads_after_first_stops():
     async with cluster() as (api, client, group):
         first = Replica(api, "first", group)
         await asyncio.sleep(1)
@@ -143,7 +143,7 @@ async def test_one_replica_acts_and_the_other_takes_over_at_once_when_it_stops()
         await second.life
 
 
-async def test_a_stop_while_standing_by_leaves_the_lease_alone():
+async def test_stopped_standby_leaves_lease_unchanged():
     async with cluster() as (api, client, group):
         first = Replica(api, "first", group)
         await asyncio.sleep(1)
@@ -157,7 +157,7 @@ async def test_a_stop_while_standing_by_leaves_the_lease_alone():
         await first.life
 
 
-async def test_a_leader_that_is_cut_off_stops_acting_and_ends_with_status_1_before_another_acts():
+async def test_disconnected_leader_stops_before_successor_writes():
     async with cluster() as (api, client, group):
         first = Replica(api, "first", group)
         await asyncio.sleep(3)
@@ -175,7 +175,7 @@ async def test_a_leader_that_is_cut_off_stops_acting_and_ends_with_status_1_befo
         await second.life
 
 
-async def test_a_standby_says_whom_it_waits_for_under_which_lease() -> None:
+async def test_standby_logs_leader_and_lease() -> None:
     async with cluster() as (api, client, group):
         first = Replica(api, "first", group)
         await asyncio.sleep(1)
@@ -183,8 +183,8 @@ async def test_a_standby_says_whom_it_waits_for_under_which_lease() -> None:
             second = Replica(api, "second", group)
             await asyncio.sleep(60)
         leader = await holder(client)
-        said = [(one["log_level"], one["lease"], one["holder"]) for one in lines if "standing by" in one["event"]]
-        assert said == [("info", str(LEASE), leader)]
+        logged = [(one["log_level"], one["lease"], one["holder"]) for one in lines if "standing by" in one["event"]]
+        assert logged == [("info", str(LEASE), leader)]
         waits = f"standing by for {leader}, which holds the lease {LEASE}"
         assert f"[+]leaderElection ok: {waits}\n" in (await second.page("/readyz", verbose=True))[1]
         assert "[+]leaderElection ok\n" in (await first.page("/readyz", verbose=True))[1]
@@ -195,7 +195,7 @@ async def test_a_standby_says_whom_it_waits_for_under_which_lease() -> None:
             await one.life
 
 
-async def test_a_standby_is_ready_with_warm_caches_and_cannot_write():
+async def test_standby_is_ready_with_caches_and_cannot_write():
     async with cluster() as (api, _, group):
         first = Replica(api, "first", group)
         await asyncio.sleep(1)
@@ -212,7 +212,7 @@ async def test_a_standby_is_ready_with_warm_caches_and_cannot_write():
 
 
 @pytest.mark.parametrize("argv", [(), ("--leader-elect=false",)], ids=["standby", "without election"])
-async def test_readyz_while_the_api_server_is_unreachable_fails_by_name(argv: tuple[str, ...]) -> None:
+async def test_readyz_fails_while_api_server_is_unreachable(argv: tuple[str, ...]) -> None:
     async with cluster() as (api, _, group):
         leader = Replica(api, "leader", group)
         await asyncio.sleep(1)
@@ -234,7 +234,7 @@ async def test_readyz_while_the_api_server_is_unreachable_fails_by_name(argv: tu
             one.manager.stop("done")
 
 
-async def test_what_runs_at_a_stop_is_finished_with_its_events_and_a_standby_is_fenced():
+async def test_stop_finishes_reconcile_and_writes_events():
     class Slow(Labeller):
         async def reconcile(self, key: Key) -> Requeue | None:
             await asyncio.sleep(2)
@@ -257,7 +257,7 @@ async def test_what_runs_at_a_stop_is_finished_with_its_events_and_a_standby_is_
         assert {"Seen", "LeaderElection"} == {one.reason for one in (await client.list(EVENTS)).items}
 
 
-async def test_without_election_it_acts_at_once():
+async def test_without_election_manager_acts_at_once():
     async with cluster() as (api, client, group):
         only = Replica(api, "only", group, "--leader-elect=false")
         await create_pod(client, "a")
@@ -271,7 +271,7 @@ async def test_without_election_it_acts_at_once():
         assert [(one.reason, one.involved_object.name) for one in events] == [("Seen", "a")]
 
 
-async def test_a_stop_does_not_wait_for_what_is_looked_up_at_the_start():
+async def test_stop_does_not_wait_for_authentication_lookup():
     async with cluster() as (api, _, group):
         only = Replica(api, "only", group, "--authentication-kubeconfig=the server")
         only.network.cut()
@@ -281,7 +281,7 @@ async def test_a_stop_does_not_wait_for_what_is_looked_up_at_the_start():
             assert await only.life == Ending(0, "never mind")
 
 
-class Talkative:
+class TwoEvents:
     """Has two things to say about each pod."""
 
     def __init__(self, context: Context, options: Options) -> None:
@@ -293,11 +293,13 @@ class Talkative:
             self._context.events.normal(pod, "Last", "nothing more to say")
 
 
-async def test_the_last_events_are_written_at_a_stop():
-    talkative = ControllerSpec(name="talkative-controller", reconciler=Talkative, options=Options, watches=(For(PODS),))
+async def test_pending_events_are_written_at_stop():
+    two_events = ControllerSpec(
+        name="talkative-controller", reconciler=TwoEvents, options=Options, watches=(For(PODS),)
+    )
     async with cluster() as (api, client, group):
         flags = ("--leader-elect=false", "--kube-api-qps=1", "--kube-api-burst=1")
-        only = Replica(api, "only", group, *flags, specs=(talkative,))
+        only = Replica(api, "only", group, *flags, specs=(two_events,))
         await asyncio.sleep(3)
         await create_pod(client, "a")
         await asyncio.sleep(0.5)
@@ -307,7 +309,7 @@ async def test_the_last_events_are_written_at_a_stop():
         assert {one.reason for one in (await client.list(EVENTS)).items} == {"First", "Last"}
 
 
-async def test_connections_that_linger_after_an_earlier_process_hold_up_nothing():
+async def test_lingering_connections_do_not_block_the_port():
     with socket.create_server(("127.0.0.1", 0)) as before:
         port = before.getsockname()[1]
         client = socket.create_connection(("127.0.0.1", port))
@@ -322,7 +324,7 @@ async def test_connections_that_linger_after_an_earlier_process_hold_up_nothing(
         assert await only.life == Ending(0, "never mind")
 
 
-async def test_an_address_that_another_process_listens_on_ends_it_before_anything_runs():
+async def test_port_in_use_fails_before_controllers_start():
     async with cluster() as (api, client, _):
         with socket.create_server(("127.0.0.1", 0)) as other:
             flags = ("--bind-address=127.0.0.1", f"--secure-port={other.getsockname()[1]}")
@@ -334,7 +336,7 @@ async def test_an_address_that_another_process_listens_on_ends_it_before_anythin
         assert all(one.lists == 0 for one in manager.state().informers)
 
 
-async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
+async def test_pages_require_users_of_the_api_server(tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("good,alice,1\n")
     async with cluster(token_file=str(tokens)) as (api, _, group):
@@ -353,7 +355,7 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
 
 
 @pytest.mark.flag("controller-start-interval")
-async def test_the_start_interval_spaces_the_controllers():
+async def test_controller_start_interval_delays_controllers():
     flags = flag_set(SPECS)
     more = tuple(
         ControllerSpec(name=f"{name}-controller", reconciler=Labeller, options=LabelOptions, watches=(For(PODS),))
@@ -371,7 +373,7 @@ async def test_the_start_interval_spaces_the_controllers():
         assert (await life).status == 0
 
 
-async def test_what_nobody_expected_is_the_last_thing_said(monkeypatch, capsys):
+async def test_unexpected_error_is_logged_last(monkeypatch, capsys):
     async def broken() -> None:
         await asyncio.sleep(3)
         raise RuntimeError("a bug")
@@ -382,5 +384,5 @@ async def test_what_nobody_expected_is_the_last_thing_said(monkeypatch, capsys):
         with pytest.raises(ExceptionGroup):
             await manager.run()
         assert await holder(client) == ""
-    said = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
-    assert "an unexpected error: RuntimeError: a bug" in said[-1]
+    logged = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
+    assert "an unexpected error: RuntimeError: a bug" in logged[-1]

@@ -54,13 +54,13 @@ GATED = condition("PodScheduled", "False", reason="SchedulingGated")
         ({"phase": "Succeeded"}, WELL, "Completed", ""),
     ],
 )
-def test_pods(status: dict[str, Any], severity: Severity, state: str, why: str) -> None:
+def test_pod_states(status: dict[str, Any], severity: Severity, state: str, why: str) -> None:
     row = of_pod(msgspec.convert({"metadata": {"name": "web", "namespace": "shop"}, "status": status}, Pod))
     assert (row.severity, row.state, row.why) == (severity, state, why)
     assert (row.kind, row.namespace, row.name) == ("Pod", "shop", "web")
 
 
-def test_a_pod_that_is_deleted_is_terminating_whatever_else_it_is() -> None:
+def test_deleted_pod_is_terminating_in_any_state() -> None:
     meta = {"name": "web", "deletionTimestamp": "2026-01-01T00:00:00Z"}
     row = of_pod(msgspec.convert({"metadata": meta, "status": running(UNREADY)}, Pod))
     assert (row.severity, row.state) == (WAITING, "Terminating")
@@ -76,7 +76,7 @@ def test_a_pod_that_is_deleted_is_terminating_whatever_else_it_is() -> None:
         (None, False, BROKEN, "NotReady"),
     ],
 )
-def test_nodes(ready: str | None, unschedulable: bool, severity: Severity, state: str) -> None:
+def test_node_states(ready: str | None, unschedulable: bool, severity: Severity, state: str) -> None:
     conditions = [condition("Ready", ready)] if ready else []
     spec = {"unschedulable": unschedulable, "taints": [{"key": "a/b", "effect": "NoSchedule"}]}
     tree = {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions, "allocatable": {"pods": "9"}}}
@@ -117,12 +117,12 @@ FULL_QUOTA = condition("ReplicaFailure", reason="FailedCreate", message="the quo
         (CronJob, {"spec": {"suspend": True}}, WAITING, "Suspended", "0 active"),
     ],
 )
-def test_workloads(kind: Any, tree: dict[str, Any], severity: Severity, state: str, ready: str) -> None:
+def test_workload_states(kind: Any, tree: dict[str, Any], severity: Severity, state: str, ready: str) -> None:
     row = of_workload(msgspec.convert(tree, kind))
     assert (row.severity, row.state, row.columns["Ready"], row.kind) == (severity, state, ready, kind.__name__)
 
 
-def test_an_event_is_as_new_as_its_series() -> None:
+def test_event_time_is_that_of_its_series() -> None:
     tree = {
         "type": "Warning",
         "reason": "BackOff",
@@ -142,7 +142,7 @@ def rows(count: int, severity: Severity, state: str) -> list[OverviewRow]:
     ]
 
 
-def test_what_needs_a_look_comes_first_and_all_is_counted() -> None:
+def test_rows_are_sorted_by_severity_and_all_are_counted() -> None:
     builder = SectionBuilder()
     builder.add(rows(1000, WELL, "Running"))
     builder.add(rows(2, BROKEN, "Error"))
@@ -152,14 +152,14 @@ def test_what_needs_a_look_comes_first_and_all_is_counted() -> None:
     assert [row.state for row in found.rows[:3]] == ["Error", "Error", "Running"]
 
 
-def test_the_newest_come_first_where_that_is_asked_for() -> None:
+def test_rows_are_sorted_by_age_on_request() -> None:
     builder = SectionBuilder(newest=True)
     builder.add(rows(300, WELL, "Normal"))
     builder.add(rows(1, BROKEN, "Warning"))
     assert [row.since for row in builder.section().rows[:2]] == ["00299", "00298"]
 
 
-def test_words_choose_rows_whatever_their_case() -> None:
+def test_search_words_ignore_case() -> None:
     builder = SectionBuilder("SHOP/ERROR-00001")
     builder.add(rows(20, BROKEN, "Error"))
     found = builder.section()

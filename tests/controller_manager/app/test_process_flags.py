@@ -10,7 +10,7 @@ from controller_manager.common.options.parse import FlagError
 FLAGS = flag_set(())
 
 
-def test_the_names_of_the_ecosystem_are_accepted():
+def test_upstream_flag_names_are_accepted():
     parsed = FLAGS.parse(["--kubeconfig=a", "--kube-api-qps=5.5", "--kube-api-burst=7"])
     assert parsed[ClientOptions] == ClientOptions(clusterconfig="a", cluster_api_qps=5.5, cluster_api_burst=7)
 
@@ -28,13 +28,13 @@ def test_the_names_of_the_ecosystem_are_accepted():
         (["--logging-format=xml"], "--logging-format: must be text or json"),
     ],
 )
-def test_what_cannot_work_is_refused(argv, problem):
+def test_invalid_process_flags_are_refused(argv, problem):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(argv)
-    (told,) = caught.value.problems
-    assert told.startswith(problem)
+    (message,) = caught.value.problems
+    assert message.startswith(problem)
 
 
-def test_a_fast_election_is_possible():
+def test_short_election_timings_are_accepted():
     argv = [f"--leader-elect-{name}" for name in ("lease-duration=3s", "renew-deadline=2s", "retry-period=500ms")]
     assert FLAGS.parse(argv)[ElectionOptions].leader_elect_retry_period == 0.5

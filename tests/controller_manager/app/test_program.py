@@ -21,31 +21,31 @@ def greeter(name: str = "greeter-controller", **more: Any) -> ControllerSpec[Gre
     return ControllerSpec(name=name, reconciler=lambda *_: None, options=GreeterOptions, watches=(For(PODS),), **more)
 
 
-def test_it_runs_its_own_controllers_alone() -> None:
+def test_program_runs_its_own_controllers_only() -> None:
     program = author_program("greeter", (greeter(),))
     assert [spec.name for spec in program.specs] == ["greeter-controller"]
     assert list(program.notes.values()) == ["greeter-controller"]
 
 
-def test_the_built_in_controllers_run_too_where_that_is_asked_for() -> None:
+def test_program_with_builtins_runs_built_in_controllers() -> None:
     program = author_program("greeter", (greeter(),), builtins=True)
     assert {spec.name for spec in program.specs} == {"greeter-controller", *(spec.name for spec in installed())}
 
 
-def test_it_has_a_lease_of_its_own_and_a_free_port() -> None:
+def test_program_has_own_lease_and_no_fixed_port() -> None:
     own = author_program("greeter", (greeter(),)).flags.parse([]).settings()
     theirs = manager_program().flags.parse([]).settings()
     assert (own["leader-elect-resource-name"], own["secure-port"]) == ("greeter", None)
     assert (theirs["leader-elect-resource-name"], theirs["secure-port"]) == ("cluster-controller-manager", 10257)
 
 
-def test_author_program_checks_access_by_its_client_configuration() -> None:
+def test_author_program_checks_access_by_client_configuration() -> None:
     name = "use-client-config-for-access-checks"
     own, theirs = author_program("greeter", (greeter(),)), manager_program()
     assert [program.flags.parse([]).settings()[name] for program in (own, theirs)] == [True, False]
 
 
-def test_its_lease_and_port_can_be_set() -> None:
+def test_lease_and_port_of_program_can_be_set() -> None:
     flags = author_program("greeter", (greeter(),)).flags
     set_to = flags.parse(["--leader-elect-resource-name=x", "--secure-port=4"]).settings()
     assert (set_to["leader-elect-resource-name"], set_to["secure-port"]) == ("x", 4)
@@ -53,7 +53,7 @@ def test_its_lease_and_port_can_be_set() -> None:
         flags.parse(["--secure-port=65536"])
 
 
-def test_it_has_no_flags_and_names_of_controllers_it_has_not() -> None:
+def test_program_has_no_flags_of_other_controllers() -> None:
     flags = author_program("greeter", (greeter(),)).flags
     assert "greeting" in {flag.name for flag in flags}
     assert not {"concurrent-namespace-syncs", "concurrent-deployment-syncs"} & {flag.name for flag in flags}
@@ -62,13 +62,13 @@ def test_it_has_no_flags_and_names_of_controllers_it_has_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Greeter", "a b", "-a", "a-", "a.b", "a" * 64])
-def test_a_name_that_no_lease_can_have_is_refused(name: str) -> None:
+def test_name_unusable_for_a_lease_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="the name of a program"):
         author_program(name, (greeter(),))
 
 
 @pytest.mark.parametrize("other", [greeter(), greeter("other", aliases=("greeter-controller",))])
-def test_two_controllers_of_one_name_are_refused(other: ControllerSpec[Any]) -> None:
+def test_duplicate_controller_names_are_refused(other: ControllerSpec[Any]) -> None:
     with pytest.raises(ValueError, match="two controllers are called 'greeter-controller'"):
         author_program("greeter", (greeter(), other))
 
@@ -81,7 +81,7 @@ main((SPEC,)[:{number}], name="greeter")
 
 
 @pytest.mark.parametrize(
-    ("number", "argv", "told"),
+    ("number", "argv", "message"),
     [
         (0, [], "greeter: there is nothing to run: the program has no controllers\n"),
         (
@@ -94,18 +94,18 @@ main((SPEC,)[:{number}], name="greeter")
         ),
     ],
 )
-def test_without_controllers_it_refuses_to_start(tmp_path: Path, number: int, argv: list[str], told: str) -> None:
+def test_program_without_controllers_fails_to_start(tmp_path: Path, number: int, argv: list[str], message: str) -> None:
     (tmp_path / "greeter.py").write_text(PROGRAM.format(number=number))
     command = [sys.executable, "greeter.py", *argv]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", message)
 
 
-def test_the_controller_manager_refuses_to_start_without_controllers() -> None:
+def test_manager_without_controllers_fails_to_start() -> None:
     command = [sys.executable, "-m", "controller_manager", "--controllers=-namespace-controller"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    told = (
+    message = (
         "cluster-controller-manager: there is nothing to run: --controllers=-namespace-controller turns on "
         "no controller that is there\n"
     )
-    assert (done.returncode, done.stderr) == (1, told)
+    assert (done.returncode, done.stderr) == (1, message)

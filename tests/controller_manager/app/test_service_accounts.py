@@ -39,7 +39,7 @@ def account(network: FaultyNetwork) -> Account:
     return Account(Client(network.connect()), KEY.name, get_logger("test"))
 
 
-async def test_the_account_is_made_when_it_is_missing(cluster: Cluster, account: Account) -> None:
+async def test_missing_service_account_is_created(cluster: Cluster, account: Account) -> None:
     with pytest.raises(NotFound):
         await cluster.client.get(SERVICE_ACCOUNTS, KEY)
     assert (await account(wall_seconds())).token
@@ -49,14 +49,14 @@ async def test_the_account_is_made_when_it_is_missing(cluster: Cluster, account:
     assert (await cluster.client.get(SERVICE_ACCOUNTS, KEY)).metadata.uid == uid
 
 
-async def test_a_token_is_renewed_long_before_it_expires(account: Account) -> None:
+async def test_token_is_renewed_at_three_quarters_of_lifetime(account: Account) -> None:
     now = wall_seconds()
     credential = await account(now)
     assert 0.7 * 3600 <= credential.renew_at - now <= 0.8 * 3600
     assert credential.expires == now + 3600
 
 
-async def test_what_the_server_grants_counts(network: FaultyNetwork, account: Account) -> None:
+async def test_granted_lifetime_overrides_requested_one(network: FaultyNetwork, account: Account) -> None:
     granted = {"spec": {"expirationSeconds": 900}, "status": {"token": "t"}}
     network.intercept(
         lambda request: Response(201, {}, json.dumps(granted).encode()) if request.path == TOKEN else None
@@ -65,29 +65,29 @@ async def test_what_the_server_grants_counts(network: FaultyNetwork, account: Ac
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"nonsense", b'{"status":{"token":5}}'])
-async def test_nonsense_is_no_token(network: FaultyNetwork, account: Account, answer: bytes) -> None:
+async def test_malformed_token_response_raises_config_error(
+    network: FaultyNetwork, account: Account, answer: bytes
+) -> None:
     network.intercept(lambda request: Response(201, {}, answer) if request.path == TOKEN else None)
     with pytest.raises(ConfigError, match="service account kube-system/greeter"):
         await account(wall_seconds())
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 1])
-async def test_a_token_that_seems_to_be_over_is_used_all_the_same(
-    network: FaultyNetwork, account: Account, seconds: int
-) -> None:
+async def test_expired_new_token_is_used_anyway(network: FaultyNetwork, account: Account, seconds: int) -> None:
     answer = json.dumps({"spec": {"expirationSeconds": seconds}, "status": {"token": "t"}}).encode()
     network.intercept(lambda request: Response(201, {}, answer) if request.path == TOKEN else None)
     assert (await Credentials(account).current()).token == "t"
 
 
-async def test_a_new_token_is_not_replaced_at_once(account: Account) -> None:
+async def test_new_token_is_not_replaced_at_once(account: Account) -> None:
     first = await account(wall_seconds())
     assert await account(wall_seconds()) == first
     await asyncio.sleep(REST)
     assert await account(wall_seconds()) != first
 
 
-async def test_who_is_refused_asks_less_and_less_often(network: FaultyNetwork, account: Account) -> None:
+async def test_forbidden_token_requests_back_off(network: FaultyNetwork, account: Account) -> None:
     asked = 0
 
     def answer(request: Request) -> Response | None:
@@ -108,13 +108,13 @@ async def test_who_is_refused_asks_less_and_less_often(network: FaultyNetwork, a
     assert (await account(wall_seconds())).token
 
 
-async def test_a_server_that_is_away_is_told_of(network: FaultyNetwork, account: Account) -> None:
+async def test_unreachable_server_raises_config_error(network: FaultyNetwork, account: Account) -> None:
     network.cut()
     with pytest.raises(ConfigError, match="the connection is cut"):
         await account(wall_seconds())
 
 
-async def test_a_server_that_does_not_answer_holds_nobody_up_for_long(network: FaultyNetwork, account: Account) -> None:
+async def test_unavailable_server_delays_callers_until_deadline_only(network: FaultyNetwork, account: Account) -> None:
     credentials = Credentials(account)
     first = await credentials.current()
     busy = Response(503, {"retry-after": "50"}, ServiceUnavailable("busy").status().encode())
@@ -125,7 +125,7 @@ async def test_a_server_that_does_not_answer_holds_nobody_up_for_long(network: F
     assert wall_seconds() - began == DEADLINE
 
 
-def test_patience_grows_to_a_minute() -> None:
+def test_token_backoff_doubles_to_one_minute() -> None:
     backoff = TokenBackoff()
     assert [backoff.failed(0.0, "", 1.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert backoff.again_at == 60

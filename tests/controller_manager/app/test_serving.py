@@ -92,7 +92,7 @@ def write(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
 
 
 @pytest.mark.flag("secure-port")
-async def test_the_port_is_the_one_asked_for_and_0_serves_nothing():
+async def test_secure_port_flag_sets_port_and_0_disables_serving():
     port = free_port()
     async with serving(f"--secure-port={port}") as made:
         assert made.port == port
@@ -111,7 +111,7 @@ async def test_the_port_is_the_one_asked_for_and_0_serves_nothing():
         ("::", {"127.0.0.1", "::1"}),
     ],
 )
-async def test_the_address_says_who_can_come(given, reached):
+async def test_bind_address_limits_reachable_addresses(given, reached):
     async with serving(f"--bind-address={given}") as made:
         for host in ("127.0.0.1", "::1"):
             if host in reached:
@@ -122,7 +122,7 @@ async def test_the_address_says_who_can_come(given, reached):
 
 
 @pytest.mark.flag("cert-dir")
-async def test_a_certificate_is_kept_in_the_folder_and_used_again(tmp_path):
+async def test_generated_certificate_is_stored_and_reused(tmp_path):
     folder = tmp_path / "certs"
     shown = []
     for where in (f"--cert-dir={folder}", f"--cert-dir={folder}", "--cert-dir="):
@@ -140,7 +140,7 @@ async def test_a_certificate_is_kept_in_the_folder_and_used_again(tmp_path):
 
 
 @pytest.mark.flag("tls-cert-file", "tls-private-key-file", "tls-sni-cert-key")
-async def test_given_files_are_shown_by_name(tmp_path):
+async def test_certificate_files_are_selected_by_server_name(tmp_path):
     cert, key = write(tmp_path, "main")
     plain, wild = write(tmp_path, "plain", "plain.test"), write(tmp_path, "wild", "ignored.test")
     sni = (f"--tls-sni-cert-key={','.join(plain)}", f"--tls-sni-cert-key= {' , '.join(wild)} : *.test , ::1 ")
@@ -151,7 +151,7 @@ async def test_given_files_are_shown_by_name(tmp_path):
         assert common_name((await visit(made))[0]) == "main"
 
 
-def test_client_certificates_are_asked_for_once_there_is_an_authority(tmp_path):
+def test_client_certificates_are_requested_with_client_ca(tmp_path):
     cert, key = write(tmp_path, "a")
     for authority, mode in (("", ssl.CERT_NONE), (cert, ssl.CERT_OPTIONAL)):
         made = server(f"--tls-cert-file={cert}", f"--tls-private-key-file={key}", client_ca_file=authority)
@@ -161,7 +161,7 @@ def test_client_certificates_are_asked_for_once_there_is_an_authority(tmp_path):
 
 @pytest.mark.flag("tls-min-version")
 @pytest.mark.parametrize(("given", "oldest"), [("", OLD), ("VersionTLS12", OLD), ("VersionTLS13", NEW)])
-async def test_older_versions_are_refused(given, oldest):
+async def test_tls_min_version_refuses_older_clients(given, oldest):
     async with serving(f"--tls-min-version={given}") as made:
         await visit(made, NEW)
         if oldest is OLD:
@@ -174,7 +174,7 @@ async def test_older_versions_are_refused(given, oldest):
 @pytest.mark.flag("tls-min-version")
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")
 @pytest.mark.parametrize("ciphers", ["", f"--tls-cipher-suites={AES},TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"])
-async def test_insecure_versions_are_served_to_who_insists_with_a_warning(ciphers):
+async def test_insecure_tls_version_is_served_with_warning(ciphers):
     loose = "ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0"
     oldest, older = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
     with structlog.testing.capture_logs() as lines:
@@ -189,7 +189,7 @@ async def test_insecure_versions_are_served_to_who_insists_with_a_warning(cipher
 
 
 @pytest.mark.flag("tls-cipher-suites")
-async def test_suites_are_agreed_on_by_their_standard_names():
+async def test_cipher_suites_flag_sets_negotiated_suite():
     both = "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256"
     for given, agreed in ((AES, "ECDHE-ECDSA-AES128-GCM-SHA256"), (CHACHA, "ECDHE-ECDSA-CHACHA20-POLY1305")):
         async with serving(f"--tls-cipher-suites={given},TLS_AES_128_GCM_SHA256") as made:
@@ -200,7 +200,7 @@ async def test_suites_are_agreed_on_by_their_standard_names():
             await visit(made, OLD)
 
 
-def test_insecure_suites_are_warned_of():
+def test_insecure_cipher_suites_are_logged():
     with structlog.testing.capture_logs() as lines:
         server(f"--tls-cipher-suites={AES}")
         assert not lines
@@ -220,7 +220,7 @@ def test_insecure_suites_are_warned_of():
         (("--disable-http2-serving",), False),
     ],
 )
-async def test_nobody_is_left_in_the_belief_that_http_2_is_served(argv, warned):
+async def test_http2_flags_log_warning_and_http1_is_served(argv, warned):
     with structlog.testing.capture_logs() as lines:
         async with serving(*argv) as made:
             assert (await visit(made))[2] == "http/1.1"
@@ -230,7 +230,7 @@ async def test_nobody_is_left_in_the_belief_that_http_2_is_served(argv, warned):
 
 
 @pytest.mark.flag("permit-port-sharing")
-async def test_processes_share_a_port_only_if_all_of_them_want_to():
+async def test_port_is_shared_if_all_processes_permit_it():
     port = f"--secure-port={free_port()}"
     async with serving(port, "--permit-port-sharing"), serving(port, "--permit-port-sharing"):
         with pytest.raises(CannotListen, match="address already in use"):
@@ -240,7 +240,7 @@ async def test_processes_share_a_port_only_if_all_of_them_want_to():
 
 @pytest.mark.flag("permit-address-sharing")
 @pytest.mark.parametrize("argv", [(), ("--permit-address-sharing",), ("--permit-address-sharing=false",)])
-async def test_a_restart_serves_at_once_beside_connections_that_linger(argv):
+async def test_restart_binds_beside_lingering_connections(argv):
     where = (f"--secure-port={free_port()}", "--bind-address=127.0.0.1")
     async with serving(*where) as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
@@ -270,7 +270,7 @@ async def test_a_restart_serves_at_once_beside_connections_that_linger(argv):
         ),
     ],
 )
-def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
+def test_unusable_files_are_refused_with_flag_name(tmp_path, argv, problem):
     (tmp_path / "file").write_text("hello")
     with pytest.raises(CannotStart) as caught:
         server(*(one.format(tmp=tmp_path) for one in argv))
@@ -278,7 +278,7 @@ def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
 
 
 @pytest.mark.parametrize("file", ["none", "file"])
-def test_authorities_of_no_use_are_named_with_their_flag(tmp_path, file):
+def test_unusable_client_ca_is_refused_with_flag_name(tmp_path, file):
     (tmp_path / "file").write_text("hello")
     with pytest.raises(CannotStart, match=f"--client-ca-file: {tmp_path}/{file} holds no certificates"):
         server(client_ca_file=f"{tmp_path}/{file}")
@@ -301,7 +301,7 @@ def test_authorities_of_no_use_are_named_with_their_flag(tmp_path, file):
         ("--http2-max-streams-per-connection=-1", "--http2-max-streams-per-connection"),
     ],
 )
-def test_values_of_no_use_are_one_sentence(argv, words):
+def test_invalid_serving_flags_are_refused(argv, words):
     with pytest.raises(FlagError) as caught:
         flags(argv)
     (problem,) = caught.value.problems
@@ -310,7 +310,7 @@ def test_values_of_no_use_are_one_sentence(argv, words):
     assert "\n" not in problem
 
 
-def test_sni_pairs_are_written_as_they_are_read():
+def test_sni_pairs_round_trip():
     given = ("--tls-sni-cert-key=a,b", "--tls-sni-cert-key=c,d:*.e,::1")
     (flag,) = [one for one in flags_of(ServingOptions) if one.name == "tls-sni-cert-key"]
     assert flag.type.format(flags(*given).tls_sni_cert_key) == "a,b;c,d:*.e,::1"

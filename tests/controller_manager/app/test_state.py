@@ -66,7 +66,7 @@ def running(**changes: object) -> ControllerState:
         (ControllerState("c", Phase.RUNNING, 1), WELL),
     ],
 )
-def test_how_a_controller_fares(state: ControllerState, expected: HealthSummary) -> None:
+def test_health_of_controller_states(state: ControllerState, expected: HealthSummary) -> None:
     assert of_controller(state) == expected
 
 
@@ -85,5 +85,5 @@ COPY = InformerState("pods", 3, True, 1.0, "12", 1, 0, 0, "")
         (replace(COPY, synced=False, last_error="Forbidden"), HealthSummary(BROKEN, "cannot be read")),
     ],
 )
-def test_how_a_local_copy_fares(state: InformerState, expected: HealthSummary) -> None:
+def test_health_of_informer_states(state: InformerState, expected: HealthSummary) -> None:
     assert of_informer(state) == expected

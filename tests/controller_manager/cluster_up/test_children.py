@@ -10,7 +10,7 @@ from controller_manager.cluster_up.options import ClusterOptions
 FOLDER = Path("/clusters/one")
 
 
-def words(**options: object) -> dict[str, tuple[str, ...]]:
+def commands(**options: object) -> dict[str, tuple[str, ...]]:
     return {child.name: child.command for child in children_of(ClusterOptions(**options), FOLDER)}
 
 
@@ -38,10 +38,10 @@ def test_each_process_has_its_port_and_its_log() -> None:
         ),
     ],
 )
-def test_what_managers_are_told(options: dict[str, object], there: str, absent: str) -> None:
-    told = words(managers=1, **options)["manager-0"]
-    assert there in told
-    assert absent not in told
+def test_flags_of_managers(options: dict[str, object], there: str, absent: str) -> None:
+    command = commands(managers=1, **options)["manager-0"]
+    assert there in command
+    assert absent not in command
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_managers_are_told(options: dict[str, object], there: str, absent: 
         ),
     ],
 )
-def test_what_the_api_server_is_told(options: dict[str, object], there: str, absent: str) -> None:
-    told = words(**options)["apiserver"]
-    assert there in told
-    assert absent not in told
+def test_flags_of_api_server(options: dict[str, object], there: str, absent: str) -> None:
+    command = commands(**options)["apiserver"]
+    assert there in command
+    assert absent not in command

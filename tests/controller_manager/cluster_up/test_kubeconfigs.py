@@ -20,12 +20,12 @@ DAY = 86400.0
 
 
 @pytest.mark.virtual
-async def test_managers_show_certificates_that_are_renewed_and_of_the_authority_as_it_is(tmp_path: Path) -> None:
-    file, said = tmp_path / "manager-0.kubeconfig", list[str]()
-    files = ManagerKubeconfigs(tmp_path, ["manager-0"], "https://127.0.0.1:6443", said.append)
+async def test_manager_certificates_follow_renewal_and_new_authority(tmp_path: Path) -> None:
+    file, messages = tmp_path / "manager-0.kubeconfig", list[str]()
+    files = ManagerKubeconfigs(tmp_path, ["manager-0"], "https://127.0.0.1:6443", messages.append)
     Authorities(tmp_path)
     files.write()
-    shown = Credentials(from_identity(kubeconfig.load(file).identity))  # as a manager that started then
+    credentials = Credentials(from_identity(kubeconfig.load(file).identity))  # as a manager that started then
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     async with Tasks() as tasks:
@@ -33,14 +33,14 @@ async def test_managers_show_certificates_that_are_renewed_and_of_the_authority_
         for _ in range(6):
             loop.jump(100 * DAY)
             await asyncio.sleep(130)
-            credential = await shown.current()
+            credential = await credentials.current()
             certificate = x509.load_pem_x509_certificate(credential.certificate)
             assert certificate.not_valid_after_utc - utc_now() > timedelta(days=100)
         other = make_ca("other")
         (tmp_path / "client-ca.crt").write_bytes(other.certificate)
         await asyncio.sleep(200)
-        assert len(said) == 1, "told of once, and changes nothing"
+        assert len(messages) == 1, "told of once, and changes nothing"
         (tmp_path / "client-ca.key").write_bytes(other.key)
         await asyncio.sleep(130)
-        renewed = x509.load_pem_x509_certificate((await shown.current()).certificate)
+        renewed = x509.load_pem_x509_certificate((await credentials.current()).certificate)
         renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))

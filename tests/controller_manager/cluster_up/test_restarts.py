@@ -5,13 +5,13 @@ import pytest
 from controller_manager.cluster_up.restarts import Restarts
 
 
-def test_process_that_fails_in_a_row_is_restarted_later_each_time_then_left() -> None:
+def test_failing_process_restarts_with_backoff_then_stays_down() -> None:
     restarts = Restarts()
     pauses = [restarts.pause_after(1, 0.5) for _ in range(11)]
     assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, None]
 
 
-def test_process_that_ran_for_a_minute_is_restarted_soon_again() -> None:
+def test_restart_backoff_resets_after_a_minute() -> None:
     restarts = Restarts()
     assert [restarts.pause_after(-9, lived) for lived in (1, 1, 60, 1)] == [1, 2, 1, 2]
 

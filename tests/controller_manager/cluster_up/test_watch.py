@@ -20,7 +20,7 @@ def section(*rows: dict[str, Any], count: int | None = None) -> dict[str, Any]:
     return {"count": many, "found": many, "states": [{"state": "Running", "count": many}], "rows": list(rows)}
 
 
-def told(**sections: Any) -> dict[str, Any]:
+def overview(**sections: Any) -> dict[str, Any]:
     manager = {
         "name": "manager-0",
         "time": "2026-01-01T03:00:05Z",
@@ -35,9 +35,9 @@ def told(**sections: Any) -> dict[str, Any]:
     return {"manager": manager, "denied": ["nodes"], "unread": {}, "sections": sections, "controllers": controllers}
 
 
-def test_it_tells_numbers_rows_and_who_acted() -> None:
+def test_screen_shows_counts_rows_and_acts() -> None:
     workloads = section(row("web", "Progressing", "struggling", "Deployment", Ready="1 of 3"))
-    lines = lines_of(told(workloads=workloads, pods=section(row("web-1"))), 100, 40)
+    lines = lines_of(overview(workloads=workloads, pods=section(row("web-1"))), 100, 40)
     assert lines == [
         "manager-0 at 03:00:05 UTC: Well.",
         "nodes      not to be listed",
@@ -56,33 +56,33 @@ def test_it_tells_numbers_rows_and_who_acted() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (20, 10), (300, 100), (1, 1)])
-def test_it_fits_whatever_there_is(width: int, height: int) -> None:
+def test_screen_fits_any_size(width: int, height: int) -> None:
     many = section(*(row(f"pod-{number}-{'x' * 90}") for number in range(200)), count=50_000)
-    lines = lines_of(told(workloads=many, pods=many, events=many, nodes=many), width, height)
+    lines = lines_of(overview(workloads=many, pods=many, events=many, nodes=many), width, height)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
 
 
-def test_every_section_gets_room_and_small_ones_all_they_want() -> None:
+def test_sections_share_height_and_small_ones_are_complete() -> None:
     many, few = section(*(row(f"pod-{number}") for number in range(200))), section(row("one"), row("two"))
-    lines = lines_of(told(workloads=few, pods=many, events=many, nodes=few), 80, 40)
+    lines = lines_of(overview(workloads=few, pods=many, events=many, nodes=few), 80, 40)
     assert sum("shop/one" in line for line in lines) == 2
     assert sum("shop/two" in line for line in lines) == 2
     assert sum("shop/pod-" in line for line in lines) > 10
 
 
-def test_a_terminal_obeys_nothing_that_the_cluster_says() -> None:
-    lines = lines_of(told(pods=section(row(EVIL))), 80, 40, colored=True)
+def test_control_characters_are_removed() -> None:
+    lines = lines_of(overview(pods=section(row(EVIL))), 80, 40, colored=True)
     assert not any("\x1b[2J" in line or "\n" in line for line in lines)
 
 
-def test_what_is_said_meanwhile_is_shown_and_stays() -> None:
+def test_messages_while_drawing_are_shown_and_stay() -> None:
     written: list[str] = []
     screen = Screen(written.append, colored=False)
     screen.say("before")
     screen.open()
     screen.say("manager-1 ended\n  its last line")
-    screen.draw(told(), "")
+    screen.draw(overview(), "")
     assert "manager-1 ended" in written[-1]
     assert "  its last line" in written[-1]
     screen.close()
@@ -90,7 +90,7 @@ def test_what_is_said_meanwhile_is_shown_and_stays() -> None:
     assert written[-1] == "manager-1 ended\n  its last line\n"
 
 
-def test_an_answer_that_does_not_come_is_told_of() -> None:
+def test_unreachable_manager_is_shown() -> None:
     written: list[str] = []
     screen = Screen(written.append, colored=False)
     screen.open()

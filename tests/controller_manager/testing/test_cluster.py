@@ -55,7 +55,7 @@ def spec(reconciler: type[Restless]) -> ControllerSpec[Options]:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-async def test_a_server_that_comes_back_knows_what_it_acknowledged(crash: bool) -> None:
+async def test_restarted_api_server_keeps_acknowledged_writes(crash: bool) -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         before = await cluster.client.create(PODS, builders.pod("p"))
@@ -70,7 +70,7 @@ async def test_a_server_that_comes_back_knows_what_it_acknowledged(crash: bool) 
         assert await cluster.client.get(ENDPOINTS, Key("default", "web"))
 
 
-async def test_managers_follow_a_server_that_has_lost_everything() -> None:
+async def test_managers_follow_api_server_after_data_loss() -> None:
     async with Cluster() as cluster:
         await cluster.manage()
         for number in range(200):  # later than a new server is by then
@@ -84,7 +84,7 @@ async def test_managers_follow_a_server_that_has_lost_everything() -> None:
         assert [e.metadata.name for e in (await cluster.client.list(ENDPOINTS)).items] == ["kubernetes", "other"]
 
 
-async def test_what_is_under_way_when_the_server_dies_fails() -> None:
+async def test_requests_fail_when_api_server_is_killed() -> None:
     async with Cluster() as cluster:
         failed: list[str] = []
 
@@ -111,7 +111,7 @@ async def test_what_is_under_way_when_the_server_dies_fails() -> None:
         assert sorted(failed) == ["watch", "write"]
 
 
-async def test_settle_waits_for_work_that_changes_nothing() -> None:
+async def test_settle_waits_for_work_without_writes() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=[spec(Slow)])
         await cluster.client.create(PODS, builders.pod("p"))
@@ -127,7 +127,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-async def test_a_cluster_that_never_rests_says_why() -> None:
+async def test_restless_cluster_raises_unsettled_error_with_reason() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=[spec(Restless)], strict=False)
         await cluster.client.create(PODS, builders.pod("p"))
@@ -140,7 +140,7 @@ def config_map(name: str, namespace: str = "default", owner: ConfigMap | None = 
     return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace, owner_references=owners))
 
 
-async def test_settle_after_deletion_of_owner_and_namespace_all_is_gone() -> None:
+async def test_settle_waits_for_cascading_deletions() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--controllers=garbage-collector-controller,namespace-controller")
         client = cluster.client
@@ -181,7 +181,7 @@ async def test_settle_with_a_periodic_write_ends_after_a_minute() -> None:
 
 
 @pytest.mark.usefixtures("soon")
-async def test_a_manager_that_cannot_read_is_not_settled() -> None:
+async def test_disconnected_manager_is_not_settled() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false")
         replica.network.cut()

@@ -14,13 +14,13 @@ from controller_manager.testing import Cluster, FaultyNetwork
 async def _outcome(cluster: Cluster) -> str:
     """Return what becomes of the first bookmark of a watch."""
     network = FaultyNetwork(lambda _: cluster.transport())
-    told: list[str] = []
+    bookmarks: list[str] = []
 
-    def trouble() -> None:
+    def start_faults() -> None:
         network.rate = 5.0  # of which a fifth is that of a chunk
 
     client = Client(network.connect())
-    events = client.watch(PODS, resource_version="1", timeout=3600, opened=trouble, bookmarked=told.append)
+    events = client.watch(PODS, resource_version="1", timeout=3600, opened=start_faults, bookmarked=bookmarks.append)
     try:
         async with asyncio.timeout(600):
             event = await anext(events)
@@ -32,12 +32,12 @@ async def _outcome(cluster: Cluster) -> str:
         return "silent"
     finally:
         await events.aclose()
-    assert not told
+    assert not bookmarks
     return f"late {event.type}"
 
 
 @pytest.mark.virtual
-async def test_a_bookmark_suffers_what_any_chunk_of_a_watch_does() -> None:
+async def test_bookmarks_suffer_the_same_faults_as_events() -> None:
     async with Cluster() as cluster:
         outcomes = Counter([await _outcome(cluster) for _ in range(40)])
     assert set(outcomes) == {"broken", "expired", "silent", "late BOOKMARK"}

@@ -26,7 +26,7 @@ def virtual_loop() -> VirtualLoop:
 
 
 @pytest.mark.virtual
-async def test_what_is_held_fires_as_much_later() -> None:
+async def test_held_timers_fire_after_the_held_time() -> None:
     loop, fired = virtual_loop(), list[tuple[str, float]]()
 
     def note(name: str) -> None:
@@ -50,7 +50,7 @@ async def test_what_is_held_fires_as_much_later() -> None:
 
 
 @pytest.mark.virtual
-async def test_who_needs_housekeeping_has_it_done() -> None:
+async def test_housekeeping_needed_runs_held_timers() -> None:
     began = virtual_loop().time()
     with housekeeping_held():
         await asyncio.sleep(100)
@@ -64,7 +64,7 @@ async def test_who_needs_housekeeping_has_it_done() -> None:
     assert virtual_loop().time() == began + 1160
 
 
-async def test_in_real_time_there_is_no_going_without() -> None:
+async def test_housekeeping_cannot_be_held_in_real_time() -> None:
     with housekeeping_needed():
         await sleep_for_housekeeping(0.001)
     with pytest.raises(RuntimeError, match="virtual time"):
@@ -72,7 +72,7 @@ async def test_in_real_time_there_is_no_going_without() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_cluster_at_rest_asks_nothing() -> None:
+async def test_idle_cluster_sends_no_requests_without_housekeeping() -> None:
     async with Cluster() as cluster:
         asked = Counter[str]()
         replica = await cluster.manage(*FLAGS)
@@ -89,7 +89,7 @@ async def test_a_cluster_at_rest_asks_nothing() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_node_that_falls_silent_meanwhile_is_noticed_in_time() -> None:
+async def test_node_silent_without_housekeeping_is_detected_in_time() -> None:
     async with Cluster() as cluster:
         agents = Agents(cluster, together=True)
         for name in ("quiet", "other"):
@@ -105,7 +105,7 @@ async def test_a_node_that_falls_silent_meanwhile_is_noticed_in_time() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_watch_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_watch_is_detected_without_housekeeping(monkeypatch: pytest.MonkeyPatch) -> None:
     silenced, fault_of = list[str](), FaultyNetwork.fault_of
 
     def silence(network: FaultyNetwork, request: Request) -> WatchFault | None:
@@ -124,7 +124,7 @@ async def test_a_watch_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.virtual(seeds=100)
-async def test_an_hour_without_housekeeping_ends_as_any_other() -> None:
+async def test_hour_without_housekeeping_ends_like_any_other() -> None:
     async with Cluster() as cluster:
         agents = Agents(cluster, together=True)
         await agents.join("node-1")

@@ -29,9 +29,7 @@ def often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("marker", "seldom"), [("virtual", True), ("asyncio", False)])
-def test_sessions_with_virtual_loops_look_for_garbage_seldom(
-    pytester: pytest.Pytester, marker: str, seldom: bool
-) -> None:
+def test_virtual_tests_raise_garbage_collection_threshold(pytester: pytest.Pytester, marker: str, seldom: bool) -> None:
     pytester.makepyfile(TEST.format(marker=marker))
     quiet = ("-o", "asyncio_default_fixture_loop_scope=function", "--timeout=120")
     assert pytester.runpytest_inprocess(*quiet).parseoutcomes() == {"passed": 1}
@@ -42,7 +40,7 @@ def test_sessions_with_virtual_loops_look_for_garbage_seldom(
     ("before", "name", "after"),
     [("enable", "Cluster", (True, True)), ("disable", "Cluster", (False, False)), ("enable", "__all__", (True, False))],
 )
-def test_a_program_with_a_control_plane_looks_for_garbage_seldom(
+def test_importing_cluster_raises_garbage_collection_threshold(
     before: str, name: str, after: tuple[bool, bool]
 ) -> None:
     program = f"""
@@ -51,5 +49,5 @@ gc.{before}()
 from controller_manager.testing import {name}
 print((gc.isenabled(), gc.get_threshold()[0] > {OFTEN[0]}))
 """
-    told = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True).stdout
-    assert told == f"{after}\n"
+    output = subprocess.run((sys.executable, "-c", program), check=True, capture_output=True, text=True).stdout
+    assert output == f"{after}\n"

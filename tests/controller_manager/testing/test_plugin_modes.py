@@ -27,17 +27,17 @@ MODULE = """
 
 @pytest.mark.parametrize("mode", ["strict", "auto"])
 @pytest.mark.parametrize("module", [VIRTUAL, MODULE])
-def test_the_marker_is_enough(pytester: pytest.Pytester, module: str, mode: str) -> None:
+def test_virtual_marker_works_in_every_asyncio_mode(pytester: pytest.Pytester, module: str, mode: str) -> None:
     pytester.makepyfile(module)
     pytester.runpytest_inprocess(f"--asyncio-mode={mode}", "--timeout=120", *QUIET).assert_outcomes(passed=1)
 
 
-def test_pytest_without_asyncio_is_not_disturbed(pytester: pytest.Pytester) -> None:
+def test_plugin_works_without_pytest_asyncio(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_sum(): assert 1 + 1 == 2")
     pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=1)
 
 
-def test_virtual_time_is_never_real_for_want_of_a_plug_in(pytester: pytest.Pytester) -> None:
+def test_virtual_marker_without_pytest_asyncio_is_a_usage_error(pytester: pytest.Pytester) -> None:
     """As it would be with a pytest-asyncio that asks for no loops."""
     pytester.makepyfile(VIRTUAL)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--timeout=20")

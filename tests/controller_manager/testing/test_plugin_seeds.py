@@ -26,7 +26,7 @@ def drawn() -> list[float]:
 
 
 @pytest.mark.virtual(seeds=3)
-async def test_each_seed_draws_something_else(drawn: list[float]) -> None:
+async def test_each_seed_draws_different_numbers(drawn: list[float]) -> None:
     number = random_source().uniform(0, 1)
     assert number not in drawn
     drawn.append(number)
@@ -37,7 +37,7 @@ async def test_each_seed_draws_something_else(drawn: list[float]) -> None:
     [((), (), 20 + 2 + 1), (("-o", "most_seeds=5"), (), 5 + 2 + 1), (("-o", "most_seeds=5"), ("--seeds=7",), 7 + 7)],
     ids=["all", "bounded", "so many as are asked for"],
 )
-def test_for_how_many_seeds_tests_run(
+def test_number_of_seeds_by_marker_and_options(
     pytester: pytest.Pytester, configured: tuple[str, ...], asked: tuple[str, ...], passed: int
 ) -> None:
     pytester.makepyfile(SEEDS)

@@ -38,12 +38,12 @@ RULES = {
 
 
 @pytest.mark.parametrize("case", RULES)
-def test_a_rule_allows_what_it_says(case: str) -> None:
+def test_rule_allows_request(case: str) -> None:
     rule, method, path, allowed = RULES[case]
     assert allows(rule, RequestInfo.of(method, path, {})) is allowed
 
 
-def test_what_was_allowed_once_allows_nothing_else() -> None:
+def test_cached_permission_allows_no_other_request() -> None:
     rule = PolicyRule(("",), ("pods",), ("watch",))
     enforcer = RBACEnforcer((replace(MEDDLER, rbac=(rule,)),))
     headers, path = {"user-agent": "manager/meddler"}, "/api/v1/namespaces/a/pods"
@@ -86,7 +86,7 @@ MEDDLER = ControllerSpec(name="meddler", reconciler=Meddler, options=Options, wa
 
 
 @pytest.mark.virtual
-async def test_a_controller_is_held_to_what_it_declares() -> None:
+async def test_undeclared_permission_is_refused() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", specs=[MEDDLER], strict=False)
         await cluster.client.create(PODS, builders.pod("p"))
@@ -95,7 +95,7 @@ async def test_a_controller_is_held_to_what_it_declares() -> None:
         assert list(replica.enforcer.refused) == [refused]
 
 
-def test_however_much_is_asked_for_little_is_remembered_and_nothing_is_allowed_for_that() -> None:
+def test_refusals_are_bounded_and_stay_refused() -> None:
     named = PolicyRule(("",), ("nodes",), ("get",), ("mine",))
     enforcer = RBACEnforcer([replace(MEDDLER, rbac=(PODS_RULE, named))])
 
@@ -114,7 +114,7 @@ def test_however_much_is_asked_for_little_is_remembered_and_nothing_is_allowed_f
 
 
 @pytest.mark.virtual
-async def test_a_cluster_ends_with_what_was_refused() -> None:
+async def test_cluster_fails_at_end_with_refused_requests() -> None:
     cluster = Cluster()
     await cluster.__aenter__()
     await cluster.manage("--leader-elect=false", specs=[MEDDLER])
@@ -125,7 +125,7 @@ async def test_a_cluster_ends_with_what_was_refused() -> None:
 
 
 @pytest.mark.virtual
-async def test_what_is_served_beside_answers_below_its_path_only() -> None:
+async def test_served_path_does_not_match_siblings() -> None:
     async with Cluster() as cluster:
         cluster.serve_beside("/apis/metrics.example.org", _answer)
         beside, other = Call("GET", "/apis/metrics.example.org/v1/pods"), Call("GET", "/apis/metrics.example.orgs/v1")

@@ -49,7 +49,7 @@ async def recorded(path: Path) -> Recording:
     return Recording.read(path)
 
 
-async def test_what_is_recorded_is_read_again_in_the_order_of_revisions(tmp_path: Path) -> None:
+async def test_recording_is_read_in_revision_order(tmp_path: Path) -> None:
     path = tmp_path / "r"
     with RecordingWriter(path, datetime(2026, 1, 1, tzinfo=UTC), [CONFIGS], ["secrets"]) as writer:
         writer.add(0.5, "LISTED", CONFIGS, config("a", 4))
@@ -65,7 +65,7 @@ async def test_what_is_recorded_is_read_again_in_the_order_of_revisions(tmp_path
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed", "other", "unended"])
-async def test_a_file_that_is_no_whole_recording_is_refused(tmp_path: Path, harm: str) -> None:
+async def test_incomplete_recording_is_refused(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "r"
     with RecordingWriter(path, utc_now(), [CONFIGS], []) as writer:
         writer.add(0.5, "LISTED", CONFIGS, config("a"))
@@ -87,7 +87,7 @@ async def test_a_file_that_is_no_whole_recording_is_refused(tmp_path: Path, harm
     ("resource", "keep", "left"),
     [("secrets", True, {"p": ""}), ("configmaps", False, {"p": ""}), ("configmaps", True, {"p": "hush"})],
 )
-async def test_values_are_left_out_and_keys_stay(resource: str, keep: bool, left: Any) -> None:
+async def test_redaction_removes_values_and_keeps_keys(resource: str, keep: bool, left: Any) -> None:
     applied = {"kubectl.kubernetes.io/last-applied-configuration": "hush", "other": "stays"}
     tree = {"metadata": {"name": "s", "annotations": applied}, "data": {"p": "hush"}}
     found = redacted(RecordedResource("", "v1", resource), tree, config_map_data=keep)
@@ -96,7 +96,7 @@ async def test_values_are_left_out_and_keys_stay(resource: str, keep: bool, left
     assert found["metadata"]["annotations"]["other"] == "stays"
 
 
-async def test_secrets_are_recorded_only_if_named_and_without_values(tmp_path: Path) -> None:
+async def test_secrets_are_recorded_on_request_without_values(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         secret = {"metadata": {"name": "s", "namespace": "default"}, "stringData": {"password": "hunter2"}}
         tree = {"apiVersion": "v1", "kind": "Secret", **secret}
@@ -112,7 +112,7 @@ async def test_secrets_are_recorded_only_if_named_and_without_values(tmp_path: P
             await record(cluster.client, options(tmp_path / "none", "--resources=nonsense"))
 
 
-async def test_namespace_and_labels_say_what_is_recorded(tmp_path: Path) -> None:
+async def test_namespace_and_labels_select_what_is_recorded(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("other"))
         for namespace in ("default", "other"):
@@ -123,7 +123,7 @@ async def test_namespace_and_labels_say_what_is_recorded(tmp_path: Path) -> None
         assert [row.key for row in Recording.read(tmp_path / "r").rows] == ["other/a"]
 
 
-async def test_a_replay_shows_the_objects_as_they_were_at_their_times(tmp_path: Path) -> None:
+async def test_replay_restores_objects_at_their_times(tmp_path: Path) -> None:
     recording = await recorded(tmp_path / "r")
     async with Cluster() as cluster:
         replay = asyncio.ensure_future(Replay(cluster, recording).run())
@@ -140,7 +140,7 @@ async def test_a_replay_shows_the_objects_as_they_were_at_their_times(tmp_path: 
         assert len(kept) == 1
 
 
-async def test_what_users_did_is_replayed_to_controllers_at_any_speed(tmp_path: Path) -> None:
+async def test_user_changes_are_replayed_to_controllers(tmp_path: Path) -> None:
     recording = await recorded(tmp_path / "r")
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage()
@@ -160,7 +160,7 @@ async def test_what_users_did_is_replayed_to_controllers_at_any_speed(tmp_path: 
         assert len((await cluster.client.list(PODS)).items) == 1
 
 
-async def test_a_dry_run_wants_what_was_recorded(tmp_path: Path) -> None:
+async def test_dry_run_matches_the_recording(tmp_path: Path) -> None:
     recording = await recorded(tmp_path / "r")
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=deployment-controller,replicaset-controller")
@@ -177,7 +177,7 @@ async def test_a_dry_run_wants_what_was_recorded(tmp_path: Path) -> None:
         assert wrong == []
 
 
-async def test_what_kube_controller_manager_did_in_a_rollout_ours_want_too() -> None:
+async def test_dry_run_matches_recorded_kube_controller_manager() -> None:
     """Recorded of kube-apiserver, kube-controller-manager, kube-scheduler and a hollow node of 1.36: an image changed,
     then three replicas became one. Which two pods go is not compared.
     """

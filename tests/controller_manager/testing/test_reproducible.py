@@ -49,7 +49,7 @@ print(digest.hexdigest())
 """
 
 
-def test_a_seed_gives_the_same_writes_whatever_hashes_texts_have() -> None:
+def test_seed_reproduces_writes_across_hash_seeds() -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _TRACE],
@@ -60,6 +60,6 @@ def test_a_seed_gives_the_same_writes_whatever_hashes_texts_have() -> None:
         )
         for seed in ("1", "2")
     ]
-    told = [(*process.communicate(), process.returncode) for process in processes]
-    assert [code for _, _, code in told] == [0, 0], told
-    assert told[0][0] == told[1][0]
+    results = [(*process.communicate(), process.returncode) for process in processes]
+    assert [code for _, _, code in results] == [0, 0], results
+    assert results[0][0] == results[1][0]

@@ -49,7 +49,7 @@ async def uids(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.mark.virtual
-async def test_a_restored_cluster_is_as_it_was_and_goes_on() -> None:
+async def test_restored_cluster_equals_snapshot_and_continues() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage()
         await cluster.client.create(DEPLOYMENTS, deployment(3))
@@ -80,7 +80,7 @@ async def test_a_restored_cluster_is_as_it_was_and_goes_on() -> None:
 
 
 @pytest.mark.virtual
-async def test_the_same_done_again_ends_the_same_way_and_with_another_seed_in_another() -> None:
+async def test_restore_is_reproducible_by_seed() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(faults=0.1)
         await cluster.settle()
@@ -95,7 +95,7 @@ async def test_the_same_done_again_ends_the_same_way_and_with_another_seed_in_an
 
 
 @pytest.mark.virtual
-async def test_managers_of_after_the_snapshot_are_gone_and_those_that_were_killed_are_back() -> None:
+async def test_restore_stops_later_managers_and_restarts_killed() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(name="first")
         await cluster.settle()
@@ -111,7 +111,7 @@ async def test_managers_of_after_the_snapshot_are_gone_and_those_that_were_kille
 
 
 @pytest.mark.virtual
-async def test_clients_that_watch_are_broken_off_and_told_to_list_again() -> None:
+async def test_restore_breaks_watches_and_expires_revisions() -> None:
     async with Cluster() as cluster:
         snapshot = cluster.snapshot()
         seen = (await cluster.client.list(NAMESPACES)).resource_version
@@ -131,7 +131,7 @@ async def test_clients_that_watch_are_broken_off_and_told_to_list_again() -> Non
 
 
 @pytest.mark.virtual
-async def test_what_changes_in_a_fork_is_never_seen_in_the_other() -> None:
+async def test_forks_are_independent() -> None:
     async with Cluster() as cluster:
         await cluster.manage()
         await cluster.client.create(DEPLOYMENTS, deployment(3))
@@ -154,7 +154,7 @@ async def test_what_changes_in_a_fork_is_never_seen_in_the_other() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_server_that_is_down_comes_back_with_the_snapshot() -> None:
+async def test_restore_starts_a_stopped_api_server() -> None:
     async with Cluster() as cluster:
         snapshot = cluster.snapshot()
         await cluster.client.create(NAMESPACES, builders.namespace("later"))
@@ -165,7 +165,7 @@ async def test_a_server_that_is_down_comes_back_with_the_snapshot() -> None:
 
 
 @pytest.mark.virtual
-async def test_events_end_at_their_time_in_what_was_restored_too() -> None:
+async def test_events_expire_after_restore() -> None:
     async with Cluster(["--event-ttl=10m"]) as cluster:
         regarded = ObjectReference(kind="Pod", namespace="default")
         event = Event(metadata=ObjectMeta(name="e", namespace="default"), involved_object=regarded)
@@ -221,6 +221,6 @@ async def work(objects: int) -> dict[str, int]:
         return found
 
 
-def test_what_it_costs_does_not_depend_on_how_many_objects_there_are() -> None:
+def test_snapshot_cost_is_independent_of_object_count() -> None:
     run(work(1))  # what is made once in a process
     assert run(work(10)) == run(work(10_000))

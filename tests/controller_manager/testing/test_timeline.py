@@ -19,7 +19,7 @@ WEB = Key("default", "web")
 
 
 @pytest.mark.virtual
-async def test_a_write_is_told_with_who_made_it_and_what_woke_them() -> None:
+async def test_write_has_actor_and_cause() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage()
         await cluster.settle()
@@ -43,15 +43,15 @@ async def test_a_write_is_told_with_who_made_it_and_what_woke_them() -> None:
 
 
 @pytest.mark.virtual
-async def test_refusals_and_what_the_server_does_by_itself_are_told() -> None:
+async def test_refusals_and_server_writes_are_listed() -> None:
     async with Cluster(["--event-ttl=1m"]) as cluster:
         first = await cluster.client.create(NAMESPACES, builders.namespace("n"))
         await cluster.client.patch(NAMESPACES, Key("", "n"), {"metadata": {"labels": {"a": "b"}}})
         with pytest.raises(Conflict):
             await cluster.client.update(NAMESPACES, replace(first, metadata=ObjectMeta(name="n", resource_version="1")))
-        told = [(event.who, event.verb, event.text[:13]) for event in cluster.timeline.events() if event.key == "n"]
+        listed = [(event.who, event.verb, event.text[:13]) for event in cluster.timeline.events() if event.key == "n"]
         admin = "cluster-controller-manager [kubernetes-admin]"
-        assert told == [(admin, "create", ""), (admin, "patch", ""), (admin, "update", "409 Conflict:")]
+        assert listed == [(admin, "create", ""), (admin, "patch", ""), (admin, "update", "409 Conflict:")]
 
 
 class Labeller:
@@ -75,7 +75,7 @@ LABELLER = ControllerSpec(
 
 
 @pytest.mark.virtual
-async def test_an_apply_that_changed_nothing_is_shown_as_no_write() -> None:
+async def test_apply_without_change_is_not_a_write() -> None:
     async with Cluster() as cluster:
         await cluster.client.create(PODS, builders.pod("p", labels={"seen": "yes"}))
         await cluster.client.apply(PODS, Key("default", "p"), {"metadata": {"labels": {"seen": "yes"}}}, "labeller")
@@ -85,16 +85,16 @@ async def test_an_apply_that_changed_nothing_is_shown_as_no_write() -> None:
         assert controller.work is not None
         assert controller.work.outcomes["done"] == 1
         assert controller.work.acted == ()
-        told = [(event.verb, event.who) for event in cluster.timeline.events() if event.resource == "pods"]
+        listed = [(event.verb, event.who) for event in cluster.timeline.events() if event.resource == "pods"]
         admin = "cluster-controller-manager [kubernetes-admin]"
-        assert told == [("create", admin), ("patch", admin)]
+        assert listed == [("create", admin), ("patch", admin)]
         await cluster.client.patch(PODS, Key("default", "p"), {"metadata": {"labels": {"seen": "no"}}}, dry_run=True)
         assert [event.resource for event in cluster.timeline.events()].count("pods") == 2
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("flags", [(), ("--use-service-account-credentials",)], ids=["process", "account"])
-async def test_events_are_written_by_no_run(flags: tuple[str, ...]) -> None:
+async def test_event_writes_have_no_reconcile(flags: tuple[str, ...]) -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", *flags, specs=[LABELLER])
         for name in "abc":
@@ -109,7 +109,7 @@ async def test_events_are_written_by_no_run(flags: tuple[str, ...]) -> None:
 
 
 @pytest.mark.virtual
-async def test_what_is_done_to_the_cluster_is_told() -> None:
+async def test_cluster_operations_are_listed() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage()
         await cluster.sleep(1)
@@ -137,17 +137,17 @@ async def test_what_is_done_to_the_cluster_is_told() -> None:
 
 
 @pytest.mark.virtual
-async def test_each_fault_is_told_with_its_request() -> None:
+async def test_faults_are_listed_with_their_requests() -> None:
     async with Cluster() as cluster:
         await cluster.manage(faults=0.5)
         await cluster.sleep(10)
-        told = [str(event) for event in cluster.timeline.events() if not event.resource]
-        assert any("manager-1: the server refused: manager-1/informers GET /api" in line for line in told)
-        assert any("the request was lost" in line for line in told)
+        listed = [str(event) for event in cluster.timeline.events() if not event.resource]
+        assert any("manager-1: the server refused: manager-1/informers GET /api" in line for line in listed)
+        assert any("the request was lost" in line for line in listed)
 
 
 @pytest.mark.virtual
-async def test_it_keeps_the_newest_and_counts_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_timeline_keeps_newest_and_counts_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "_MOST", 10)
     monkeypatch.setattr(timeline, "_SHOWN", 3)
     async with Cluster() as cluster:
@@ -161,7 +161,7 @@ async def test_it_keeps_the_newest_and_counts_the_others(monkeypatch: pytest.Mon
 
 
 @pytest.mark.virtual
-async def test_a_failure_that_names_objects_is_shown_what_concerns_them() -> None:
+async def test_failure_naming_objects_shows_their_history() -> None:
     async with Cluster() as cluster:
         for name in ("one", "two"):
             await cluster.client.create(NAMESPACES, builders.namespace(name))
@@ -173,7 +173,7 @@ async def test_a_failure_that_names_objects_is_shown_what_concerns_them() -> Non
 
 
 @pytest.mark.virtual
-async def test_of_tokens_only_whom_they_name_is_told() -> None:
+async def test_token_owners_are_listed_but_no_tokens() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--use-service-account-credentials")
         await cluster.client.create(DEPLOYMENTS, deployment(1))
@@ -183,7 +183,7 @@ async def test_of_tokens_only_whom_they_name_is_told() -> None:
         assert "eyJ" not in text
 
 
-def test_the_plugin_shows_it_of_a_test_that_fails(pytester: pytest.Pytester) -> None:
+def test_plugin_prints_timeline_of_failed_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import pytest

@@ -19,7 +19,7 @@ async def test_an_hour_passes_at_once() -> None:
 
 
 @pytest.mark.virtual
-async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
+async def test_timers_fire_in_deadline_order() -> None:
     seen: list[int] = []
 
     async def after(delay: int) -> None:
@@ -33,7 +33,7 @@ async def test_timers_fire_in_the_order_of_their_deadlines() -> None:
 
 
 @pytest.mark.virtual
-async def test_timers_of_one_time_fire_as_they_were_set_and_cancelled_ones_never() -> None:
+async def test_equal_timers_fire_in_order_and_cancelled_ones_never() -> None:
     loop, seen = asyncio.get_running_loop(), list[int]()
     for number in range(1000):
         timer = loop.call_at(10 + number % 2, seen.append, number)
@@ -43,7 +43,7 @@ async def test_timers_of_one_time_fire_as_they_were_set_and_cancelled_ones_never
     assert seen == [*range(0, 1000, 10), *range(5, 1000, 10)]
 
 
-def test_cancelled_timers_let_no_time_pass() -> None:
+def test_cancelled_timers_do_not_advance_time() -> None:
     async def wait_for_nothing() -> None:
         asyncio.get_running_loop().call_later(5, print).cancel()
         try:
@@ -65,7 +65,7 @@ async def test_time_stands_still_while_a_thread_works() -> None:
     assert clock.monotonic() == before
 
 
-def test_all_blocked_is_an_error_that_names_the_tasks() -> None:
+def test_deadlock_raises_all_blocked_error_with_task_names() -> None:
     async def wait_for_nothing() -> None:
         asyncio.current_task().set_name("forlorn")
         await asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ def test_all_blocked_is_an_error_that_names_the_tasks() -> None:
         run(wait_for_nothing())
 
 
-def test_a_seed_replays() -> None:
+def test_seed_reproduces_random_numbers() -> None:
     async def draw() -> tuple[str, str, float]:
         source = random.random_source()
         return source.uid(), source.suffix(), source.uniform(1, 2)

@@ -48,11 +48,11 @@ class Api:
         target = f"{path}?{urlencode(query)}" if query else path
         place.request(method, target, json.dumps(body) if body else None, {**headers, "content-type": kind})
         answer = place.getresponse()
-        told: Tree = {"method": method, "path": path, "query": query, "accept": accept, "status": answer.status}
+        exchange: Tree = {"method": method, "path": path, "query": query, "accept": accept, "status": answer.status}
         if "watch" in query:
-            return told | {"lines": _lines(answer)}
+            return exchange | {"lines": _lines(answer)}
         text = answer.read().decode()
-        return told | {"body": json.loads(text) if text.startswith("{") else text}
+        return exchange | {"body": json.loads(text) if text.startswith("{") else text}
 
     def make(self, path: str, tree: Tree, status: Tree | None = None) -> Tree:
         """Create an object, and give it a status."""

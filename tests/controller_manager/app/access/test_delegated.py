@@ -91,14 +91,14 @@ async def decide(authorizer: SubjectAccessReviewAuthorizer, user: User, verb: st
     return (await authorizer.authorize(AuthorizerAttributes(user, verb, path))).decision
 
 
-async def test_whose_a_token_is(server, tokens):
+async def test_token_review_returns_user(server, tokens):
     assert await tokens.authenticate_token("good") == BOB
     assert server.asked == [{"token": "good"}]
     for token in ("nameless", "no", "whatever"):
         assert await tokens.authenticate_token(token) is None
 
 
-async def test_a_token_is_asked_about_once_in_its_time_and_its_revocation_shows_after_that(server, tokens, monkeypatch):
+async def test_token_result_is_cached_until_ttl(server, tokens, monkeypatch):
     for _ in range(2):
         assert await tokens.authenticate_token("good") == BOB
         assert await tokens.authenticate_token("no") is None
@@ -110,13 +110,13 @@ async def test_a_token_is_asked_about_once_in_its_time_and_its_revocation_shows_
     assert len(server.asked) == 3
 
 
-async def test_a_token_that_could_not_be_judged_is_judged_again(server, tokens, monkeypatch):
+async def test_failed_token_review_is_repeated(server, tokens, monkeypatch):
     assert await tokens.authenticate_token("late") is None
     monkeypatch.setitem(TOKENS, "late", TOKENS["good"])
     assert await tokens.authenticate_token("late") == BOB
 
 
-async def test_without_a_time_nothing_is_remembered(server, asker, registry):
+async def test_zero_ttl_disables_caching(server, asker, registry):
     tokens, authorizer = (
         TokenReviewAuthenticator(asker, 0, TokenCacheMetrics(registry)),
         SubjectAccessReviewAuthorizer(asker, 0, 0),
@@ -127,25 +127,25 @@ async def test_without_a_time_nothing_is_remembered(server, asker, registry):
     assert len(server.asked) == 4
 
 
-async def test_what_is_remembered_tells_nothing_of_tokens(tokens):
+async def test_cache_contains_no_tokens(tokens):
     await tokens.authenticate_token("good")
     assert "good" not in repr(vars(tokens._answers)) + repr(vars(tokens._answers._remembered))
 
 
-async def test_what_is_asked_about_a_caller(server, authorizer):
+async def test_access_review_contains_user_path_and_verb(server, authorizer):
     assert await decide(authorizer, BOB, "get", "/metrics") is Decision.ALLOW
     spec = {"user": "bob", "groups": ["team"], "uid": "7", "extra": {"scopes": ["r", "w"]}}
     assert server.asked == [{**spec, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}]
 
 
-async def test_what_is_asked_about_a_resource(server, authorizer):
+async def test_access_review_contains_resource_attributes(server, authorizer):
     asked = AuthorizerAttributes(BOB, "update", "/apis/…", "apps", "v1", "deployments", "scale", "a", "b")
     assert await authorizer.authorize(asked) == Authorization(Decision.DENY, "not today")
     names = {"namespace": "a", "verb": "update", "group": "apps", "version": "v1", "resource": "deployments"}
     assert server.asked[-1]["resourceAttributes"] == {**names, "subresource": "scale", "name": "b"}
 
 
-async def test_rules_are_not_listed(server, authorizer):
+async def test_rules_are_incomplete_without_request(server, authorizer):
     rules = await authorizer.rules_for(BOB, "a")
     assert rules == Rules(incomplete=True, error=rules.error)
     assert rules.error
@@ -153,7 +153,7 @@ async def test_rules_are_not_listed(server, authorizer):
 
 
 @pytest.mark.parametrize("token", ["", "good x", "go\x0bod", "go\udce9d", "a" * 20_000])
-async def test_what_can_be_no_token_is_not_asked_about(server, tokens, token):
+async def test_malformed_token_is_rejected_without_request(server, tokens, token):
     assert await tokens.authenticate_token(token) is None
     assert server.asked == []
 
@@ -167,11 +167,11 @@ async def test_what_can_be_no_token_is_not_asked_about(server, tokens, token):
         ("/both", Decision.DENY),
     ],
 )
-async def test_only_a_plain_yes_is_one(authorizer, path, decision):
+async def test_decision_by_allowed_and_denied(authorizer, path, decision):
     assert await decide(authorizer, BOB, "get", path) is decision
 
 
-async def test_decisions_are_remembered_by_their_sort(server, authorizer):
+async def test_allowed_and_denied_decisions_have_own_ttls(server, authorizer):
     for _ in range(2):
         await decide(authorizer, BOB, "get", "/metrics")
         await decide(authorizer, BOB, "get", "/other")
@@ -194,14 +194,14 @@ async def test_decisions_are_remembered_by_their_sort(server, authorizer):
         User("bob", "7", ("team",), {"scopes": ("r",)}),
     ],
 )
-async def test_a_decision_is_for_one_identity_only(server, authorizer, other):
+async def test_decision_is_cached_per_identity_and_attributes(server, authorizer, other):
     await decide(authorizer, BOB, "get", "/metrics")
     await decide(authorizer, other, "get", "/metrics")
     await decide(authorizer, BOB, "post", "/metrics")
     assert len(server.asked) == 3
 
 
-async def test_many_who_ask_the_same_share_one_question_and_a_failure_of_it(server, tokens):
+async def test_concurrent_equal_reviews_share_one_request(server, tokens):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
         found = [group.create_task(tokens.authenticate_token("good")) for _ in range(50)]
@@ -214,7 +214,7 @@ async def test_many_who_ask_the_same_share_one_question_and_a_failure_of_it(serv
     assert len(server.asked) == 1 + 5
 
 
-async def test_the_question_of_one_who_goes_away_is_asked_for_the_others(server, tokens):
+async def test_cancelled_caller_does_not_cancel_shared_review(server, tokens):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
         first = group.create_task(tokens.authenticate_token("good"))
@@ -227,7 +227,7 @@ async def test_the_question_of_one_who_goes_away_is_asked_for_the_others(server,
     assert len(server.asked) == 1
 
 
-async def test_too_many_questions_at_once_are_not_asked(server, tokens):
+async def test_concurrent_reviews_are_limited(server, tokens):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
         found = [group.create_task(outcome(tokens.authenticate_token(f"token-{number}"))) for number in range(300)]
@@ -237,13 +237,13 @@ async def test_too_many_questions_at_once_are_not_asked(server, tokens):
 
 
 @pytest.mark.parametrize("refusals", [[500], [503, 429, 504, 500]])
-async def test_a_server_that_fails_for_a_while_is_asked_again(server, tokens, refusals):
+async def test_server_error_is_retried(server, tokens, refusals):
     server.refusals = refusals
     assert await tokens.authenticate_token("good") == BOB
 
 
 @pytest.mark.parametrize("refusal", [400, 401, 403, 404, 422])
-async def test_a_refusal_is_final_and_not_remembered(server, tokens, authorizer, refusal):
+async def test_client_error_is_final_and_not_cached(server, tokens, authorizer, refusal):
     server.refusals = [refusal, refusal]
     assert await outcome(tokens.authenticate_token("good")) is ServiceUnavailable
     assert await outcome(decide(authorizer, BOB, "get", "/metrics")) is ServiceUnavailable
@@ -252,7 +252,7 @@ async def test_a_refusal_is_final_and_not_remembered(server, tokens, authorizer,
     assert await decide(authorizer, BOB, "get", "/metrics") is Decision.ALLOW
 
 
-async def test_a_server_that_is_away_or_silent_is_not_waited_for_long(server, tokens):
+async def test_unreachable_server_times_out(server, tokens):
     began = asyncio.get_running_loop().time()
     server.down = True
     assert await outcome(tokens.authenticate_token("good")) is ServiceUnavailable
@@ -262,7 +262,7 @@ async def test_a_server_that_is_away_or_silent_is_not_waited_for_long(server, to
     assert asyncio.get_running_loop().time() - began < 16
 
 
-async def test_tokens_are_counted(server, tokens, registry):
+async def test_token_metrics_count_requests_and_cache(server, tokens, registry):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
         for _ in range(3):

@@ -44,16 +44,16 @@ def root(ca: KeyPair) -> str:
     return next(iter(trust._roots["any"]))
 
 
-def shown(name: str, ca: KeyPair, path: str = "/metrics", **headers: str) -> Request:
+def request_with_certificate(name: str, ca: KeyPair, path: str = "/metrics", **headers: str) -> Request:
     plain = {key.replace("_", "-"): value for key, value in headers.items()}
     return Request("GET", path, headers=plain, certificate=Certificate(name, root=root(ca)))
 
 
-def with_token(token: str, path: str = "/metrics", method: str = "GET") -> Request:
+def request_with_token(token: str, path: str = "/metrics", method: str = "GET") -> Request:
     return Request(method, path, headers={"authorization": f"Bearer {token}"})
 
 
-NOBODY = Request("GET", "/metrics")
+ANONYMOUS = Request("GET", "/metrics")
 
 
 class Server:
@@ -122,19 +122,19 @@ async def judge(guard: DelegatedAuth, request: Request) -> int:
 
 
 @pytest.mark.flag("authentication-clusterconfig")
-async def test_tokens_are_looked_at_only_with_a_server_that_knows_them(server):
+async def test_tokens_need_authentication_server(server):
     async with guarded(server, ASK, DECIDE) as guard:
-        assert await judge(guard, with_token("good")) == 200
-        assert await judge(guard, with_token("forged")) == 401
-        assert await judge(guard, NOBODY) == 403
+        assert await judge(guard, request_with_token("good")) == 200
+        assert await judge(guard, request_with_token("forged")) == 401
+        assert await judge(guard, ANONYMOUS) == 403
     async with guarded(server, DECIDE) as guard:
-        assert [await judge(guard, with_token(token)) for token in ("good", "forged")] == [403, 403]
+        assert [await judge(guard, request_with_token(token)) for token in ("good", "forged")] == [403, 403]
         assert server.users[-1]["user"] == "system:anonymous"
         assert server.users[-1]["groups"] == ["system:unauthenticated"]
 
 
 @pytest.mark.flag("use-client-config-for-access-checks")
-async def test_without_configurations_of_their_own_access_checks_use_that_of_the_client(server):
+async def test_access_checks_use_client_config_on_request(server):
     connected = []
     connect = server.network.connect
 
@@ -145,56 +145,56 @@ async def test_without_configurations_of_their_own_access_checks_use_that_of_the
     server.network.connect = noted
     flags = "--use-client-config-for-access-checks", "--kubeconfig=own", "--master=https://x"
     async with guarded(server, *flags) as guard:
-        assert await judge(guard, with_token("good")) == 200
+        assert await judge(guard, request_with_token("good")) == 200
         assert server.users[-1]["user"] == "alice"
-        assert await judge(guard, with_token("forged")) == 401
-        assert await judge(guard, NOBODY) == 403
+        assert await judge(guard, request_with_token("forged")) == 401
+        assert await judge(guard, ANONYMOUS) == 403
     assert connected == [("own", "https://x")] * 2
     server.refuses = {"configmaps", "tokenreviews"}
     async with guarded(server, *flags) as guard:
-        assert await judge(guard, with_token("good")) == 401  # the API server does not take the review
+        assert await judge(guard, request_with_token("good")) == 401  # the API server does not take the review
 
 
 @pytest.mark.flag("authorization-clusterconfig")
-async def test_without_a_server_that_decides_all_but_open_paths_are_forbidden(server, tmp_path):
+async def test_without_authorization_server_only_open_paths_pass(server, tmp_path):
     (tmp_path / "ca").write_bytes(CLIENT_CA.certificate)
     admin = Request("GET", "/a", certificate=Certificate("root", ("system:masters",), root(CLIENT_CA)))
     async with guarded(server, ASK, f"--client-ca-file={tmp_path / 'ca'}") as guard:
-        assert await judge(guard, with_token("good")) == 403
+        assert await judge(guard, request_with_token("good")) == 403
         assert await judge(guard, Request("GET", "/healthz")) == 200
         assert await judge(guard, admin) == 200
         assert server.count("subjectaccessreviews") == 0
 
 
 @pytest.mark.flag("authorization-always-allow-paths")
-async def test_open_paths_are_answered_though_nobody_can_be_asked(server):
+async def test_open_paths_need_no_api_server(server):
     async with guarded(server, ASK, DECIDE, "--authorization-always-allow-paths=/metrics,/open/*") as guard:
         server.network.cut()
         for path in ("/metrics", "/open/a"):
-            assert await judge(guard, with_token("forged", path, "POST")) == 200
+            assert await judge(guard, request_with_token("forged", path, "POST")) == 200
         assert await judge(guard, Request("GET", "/healthz")) == 500
-        assert await judge(guard, with_token("good", "/configz")) == 401
+        assert await judge(guard, request_with_token("good", "/configz")) == 401
 
 
 @pytest.mark.flag("authorization-always-allow-paths")
-def test_a_star_within_an_open_path_is_refused():
+def test_wildcard_within_open_path_is_refused():
     with pytest.raises(FlagError, match="--authorization-always-allow-paths: only the end of a path may be"):
         flag_set(()).parse(["--authorization-always-allow-paths=/a/*/b"])
 
 
 @pytest.mark.flag("authentication-token-webhook-cache-ttl")
-async def test_how_long_owners_of_tokens_are_remembered(server):
+async def test_token_cache_ttl_flag(server):
     for seconds, questions in ((10, 2), (2, 3), (0, 3)):
         server.asked.clear()
         async with guarded(server, ASK, f"--authentication-token-webhook-cache-ttl={seconds}s") as guard:
             for _ in range(3):
-                await judge(guard, with_token("good"))
+                await judge(guard, request_with_token("good"))
                 await asyncio.sleep(6)
         assert server.count("tokenreviews") == questions
 
 
 @pytest.mark.flag("authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl")
-async def test_how_long_decisions_are_remembered(server):
+async def test_authorization_cache_ttl_flags(server):
     for allowed, refused, questions in ((10, 10, (2, 2)), (2, 10, (3, 2)), (10, 0, (2, 3))):
         lifetimes = (
             f"--authorization-webhook-cache-authorized-ttl={allowed}s",
@@ -203,20 +203,23 @@ async def test_how_long_decisions_are_remembered(server):
         server.users.clear()
         async with guarded(server, ASK, DECIDE, *lifetimes) as guard:
             for _ in range(3):
-                assert await judge(guard, with_token("good")) == 200
-                assert await judge(guard, NOBODY) == 403
+                assert await judge(guard, request_with_token("good")) == 200
+                assert await judge(guard, ANONYMOUS) == 403
                 await asyncio.sleep(6)
         names = [spec["user"] for spec in server.users]
         assert (names.count("alice"), names.count("system:anonymous")) == questions
 
 
 @pytest.mark.flag("client-ca-file", "requestheader-client-ca-file")
-async def test_files_of_authorities_are_followed(server, tmp_path):
+async def test_changed_ca_files_are_reloaded(server, tmp_path):
     clients, proxies = tmp_path / "clients", tmp_path / "proxies"
     clients.write_bytes(CLIENT_CA.certificate)
     proxies.write_bytes(PROXY_CA.certificate)
     files = (f"--client-ca-file={clients}", f"--requestheader-client-ca-file={proxies}")
-    jane, alice = shown("jane", CLIENT_CA), shown("front", PROXY_CA, x_remote_user="alice")
+    jane, alice = (
+        request_with_certificate("jane", CLIENT_CA),
+        request_with_certificate("front", PROXY_CA, x_remote_user="alice"),
+    )
     async with guarded(server, DECIDE, *files) as guard:
         assert [await judge(guard, one) for one in (jane, alice)] == [200, 200]
         assert [spec["user"] for spec in server.users] == ["jane", "alice"]
@@ -231,14 +234,14 @@ async def test_files_of_authorities_are_followed(server, tmp_path):
         clients.unlink()
         await asyncio.sleep(61)
         assert await judge(guard, alice) == 401
-        assert await judge(guard, shown("jane", OTHER_CA)) == 200
+        assert await judge(guard, request_with_certificate("jane", OTHER_CA)) == 200
     async with guarded(server, DECIDE) as guard:
         assert [await judge(guard, one) for one in (jane, alice)] == [401, 401]
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", None])
 @pytest.mark.parametrize("name", ["client-ca-file", "requestheader-client-ca-file"])
-async def test_a_file_of_no_use_is_named_at_the_start(server, tmp_path, name, content):
+async def test_unusable_ca_file_fails_start_with_flag_name(server, tmp_path, name, content):
     file = tmp_path / "ca"
     if content is not None:
         file.write_bytes(content)
@@ -253,9 +256,9 @@ async def test_a_file_of_no_use_is_named_at_the_start(server, tmp_path, name, co
     "requestheader-group-headers",
     "requestheader-extra-headers-prefix",
 )
-async def test_what_proxies_may_say_and_where(server, tmp_path):
+async def test_front_proxy_headers_and_names(server, tmp_path):
     (tmp_path / "ca").write_bytes(PROXY_CA.certificate)
-    said = {
+    headers = {
         "X_Remote_User": "alice",
         "x_user": "bob",
         "x_remote_group": "a",
@@ -264,7 +267,7 @@ async def test_what_proxies_may_say_and_where(server, tmp_path):
         "x_remote_extra_k": "v",
         "x_more_k": "w",
     }
-    request = shown("front", PROXY_CA, **{key.lower(): value for key, value in said.items()})
+    request = request_with_certificate("front", PROXY_CA, **{key.lower(): value for key, value in headers.items()})
     plain = (DECIDE, f"--requestheader-client-ca-file={tmp_path / 'ca'}")
     changed = (
         "--requestheader-username-headers=X-User,X-Remote-User",
@@ -284,7 +287,7 @@ async def test_what_proxies_may_say_and_where(server, tmp_path):
     ]
     async with guarded(server, *plain, "--requestheader-allowed-names=back,side") as guard:
         assert await judge(guard, request) == 401
-        assert await judge(guard, shown("side", PROXY_CA, x_remote_user="alice")) == 200
+        assert await judge(guard, request_with_certificate("side", PROXY_CA, x_remote_user="alice")) == 200
 
 
 @pytest.mark.parametrize(
@@ -299,7 +302,7 @@ async def test_what_proxies_may_say_and_where(server, tmp_path):
         ),
     ],
 )
-def test_lists_that_make_no_sense_are_refused(flags, problem):
+def test_inconsistent_flag_lists_are_refused(flags, problem):
     with pytest.raises(FlagError, match=problem):
         flag_set(()).parse(flags)
 
@@ -312,29 +315,29 @@ ALL = {
     "requestheader_group_headers": '["X-Remote-Group"]',
     "requestheader_extra_headers_prefix": '["X-Remote-Extra-"]',
 }
-JANE = shown("jane", CLIENT_CA)
-ALICE = shown("front", PROXY_CA, x_remote_user="alice", x_user="bob")
+JANE = request_with_certificate("jane", CLIENT_CA)
+ALICE = request_with_certificate("front", PROXY_CA, x_remote_user="alice", x_user="bob")
 
 
 @pytest.mark.flag("authentication-skip-lookup")
-async def test_what_is_published_is_believed_unless_the_lookup_is_skipped(server):
+async def test_published_config_applies_unless_lookup_is_skipped(server):
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE) as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
-        assert await judge(guard, shown("back", PROXY_CA, x_remote_user="alice")) == 401
+        assert await judge(guard, request_with_certificate("back", PROXY_CA, x_remote_user="alice")) == 401
     server.asked.clear()
     async with guarded(server, ASK, DECIDE, "--authentication-skip-lookup") as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [401, 401]
         assert server.count("configmaps") == 0
 
 
-async def test_what_is_published_is_followed_and_garbage_changes_nothing(server):
+async def test_published_changes_apply_and_invalid_ones_are_ignored(server):
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE) as guard:
         await server.change(client_ca_file=OTHER_CA.certificate.decode(), requestheader_allowed_names='["back"]')
         await asyncio.sleep(1)
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [401, 401]
-        assert await judge(guard, shown("jane", OTHER_CA)) == 200
+        assert await judge(guard, request_with_certificate("jane", OTHER_CA)) == 200
         await server.change(client_ca_file=CLIENT_CA.certificate.decode(), requestheader_allowed_names="[back")
         await asyncio.sleep(1)
         assert await judge(guard, JANE) == 401
@@ -346,7 +349,7 @@ async def test_what_is_published_is_followed_and_garbage_changes_nothing(server)
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
 
 
-async def test_what_is_published_only_later_is_found(server):
+async def test_config_published_later_is_found(server):
     async with guarded(server, ASK, DECIDE) as guard:
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [401, 401]
         await server.publish(**ALL)
@@ -354,7 +357,7 @@ async def test_what_is_published_only_later_is_found(server):
         assert [await judge(guard, one) for one in (JANE, ALICE)] == [200, 200]
 
 
-async def test_flags_count_more_than_what_is_published(server, tmp_path):
+async def test_flags_override_published_config(server, tmp_path):
     (tmp_path / "ca").write_bytes(OTHER_CA.certificate)
     await server.publish(**ALL)
     async with guarded(server, ASK, DECIDE, f"--client-ca-file={tmp_path / 'ca'}") as guard:
@@ -366,12 +369,12 @@ async def test_flags_count_more_than_what_is_published(server, tmp_path):
     server.asked.clear()
     files = (f"--client-ca-file={tmp_path / 'ca'}", f"--requestheader-client-ca-file={tmp_path / 'ca'}")
     async with guarded(server, ASK, DECIDE, *files) as guard:
-        assert await judge(guard, shown("any", OTHER_CA, x_remote_user="alice")) == 200
+        assert await judge(guard, request_with_certificate("any", OTHER_CA, x_remote_user="alice")) == 200
         assert server.users[-1]["user"] == "alice"
         assert server.count("configmaps") == 0
 
 
-async def test_a_server_that_is_just_starting_is_waited_for(server):
+async def test_starting_api_server_is_waited_for(server):
     await server.publish(**ALL)
     server.network.cut()
     guard = DelegatedAuth(flag_set(()).parse([ASK, DECIDE]), server.network, Trust(), Runtime("test"))
@@ -385,7 +388,7 @@ async def test_a_server_that_is_just_starting_is_waited_for(server):
 
 @pytest.mark.flag("authentication-tolerate-lookup-failure")
 @pytest.mark.parametrize("why", ["unreachable", "forbidden", "garbage"])
-async def test_a_lookup_that_fails_ends_the_start_unless_that_is_tolerated(server, why):
+async def test_failed_lookup_fails_start_unless_tolerated(server, why):
     await server.publish(**{**ALL, "client_ca_file": "hello"} if why == "garbage" else ALL)
     if why == "unreachable":
         server.network.cut()

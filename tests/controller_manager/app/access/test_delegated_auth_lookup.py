@@ -13,7 +13,7 @@ from controller_manager.common.serving.tls import make_ca
 PEM = make_ca("clients").certificate
 
 
-def test_all_of_it():
+def test_complete_config_map_is_read():
     data = {
         "client-ca-file": PEM.decode(),
         "requestheader-client-ca-file": f"\n{PEM.decode()}\n",
@@ -35,7 +35,7 @@ def test_all_of_it():
 
 
 @pytest.mark.parametrize("data", [{}, {"client-ca-file": "", "requestheader-allowed-names": ""}])
-def test_nothing_of_it(data):
+def test_empty_config_map_is_read(data):
     assert read_published(data) == PublishedAuthentication(b"", b"", RequestHeaderConfig())
 
 
@@ -53,12 +53,12 @@ def test_nothing_of_it(data):
         ("requestheader-username-headers", "[" * 100_000),
     ],
 )
-def test_garbage_is_named(key, text):
+def test_malformed_key_is_named_in_error(key, text):
     with pytest.raises(ValueError, match=f"the ConfigMap kube-system/extension-apiserver-authentication: {key} "):
         read_published({"client-ca-file": PEM.decode(), key: text})
 
 
 @given(st.dictionaries(st.sampled_from(["client-ca-file", "requestheader-allowed-names"]), st.text(max_size=30)))
-def test_whatever_it_holds_it_is_understood_or_refused(data):
+def test_any_config_map_is_read_or_refused(data):
     with suppress(ValueError):
         assert isinstance(read_published(data), PublishedAuthentication)

@@ -89,7 +89,7 @@ async def ask(accept: str = "", *query: tuple[str, str]):
     return await controllers_handler(lambda: STATE)(Request("GET", "/debug/controllers", query, headers))
 
 
-async def test_programs_get_json_and_browsers_a_page():
+async def test_format_by_accept_header_and_query():
     for response in (await ask(), await ask("*/*"), await ask("text/html", ("format", "json"))):
         assert response.headers["content-type"] == "application/json"
         found = json.loads(response.body)
@@ -102,7 +102,7 @@ async def test_programs_get_json_and_browsers_a_page():
     assert 'http-equiv="refresh"' not in (await ask("text/html", ("refresh", "off"))).body.decode()
 
 
-async def test_the_worst_comes_first_with_the_reason():
+async def test_controllers_are_sorted_by_severity_with_reason():
     found = json.loads((await ask()).body)
     assert [(one["name"], one["severity"], one["why"]) for one in found["controllers"]] == [
         ("z-controller", "broken", "crashed"),
@@ -128,12 +128,12 @@ async def test_the_worst_comes_first_with_the_reason():
     assert places == sorted(places)
 
 
-def test_a_condition_is_a_word_as_well_as_a_colour():
+def test_severity_is_shown_as_word_and_symbol():
     for word in ("✖ broken", "▲ struggling", "… waiting", "✓ well"):
         assert word in Text(page(STATE)).text
 
 
-def test_the_page_says_of_each_failing_key_how_it_failed_and_what_comes_next():
+def test_failing_keys_show_error_and_next_retry():
     text = Text(page(STATE)).text
     for expected in (
         "web TransportError: <script>",
@@ -144,7 +144,7 @@ def test_the_page_says_of_each_failing_key_how_it_failed_and_what_comes_next():
         assert expected in text, expected
 
 
-def test_the_page_says_what_is_done():
+def test_page_shows_state_of_manager():
     read = Text(page(STATE))
     for expected in (
         "cluster-controller-manager leads",
@@ -164,13 +164,13 @@ def test_the_page_says_what_is_done():
         assert expected in read.text, expected
 
 
-def test_errors_that_are_over_are_told_as_such():
+def test_resolved_errors_are_marked_as_past():
     work = replace(WORK, failing=(), failing_keys=0)
     state = replace(STATE, controllers=(ControllerState("namespace-controller", Phase.RUNNING, 3600, work=work),))
     assert "none now; the last error: web: TransportError:" in Text(page(state)).text
 
 
-async def test_a_filter_leaves_what_has_its_words_in_names_keys_errors_or_causes():
+async def test_filter_matches_names_keys_errors_and_causes():
     for words, controllers, informers in (
         ("NO SUCH KIND", ["namespace-controller"], []),
         ("crashed", ["z-controller"], []),
@@ -187,13 +187,13 @@ async def test_a_filter_leaves_what_has_its_words_in_names_keys_errors_or_causes
     assert 'value="no such kind"' in html
 
 
-async def test_a_filter_is_no_markup():
+async def test_filter_text_is_escaped():
     html = (await ask("text/html", ("q", f'"{EVIL}'))).body.decode()
     assert EVIL not in html
     assert Text(html).seen >= {"form", "input"}
 
 
-async def test_only_the_script_of_the_page_itself_may_run():
+async def test_csp_allows_the_script_of_the_page_only():
     response = await ask("text/html")
     html = response.body.decode()
     scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
@@ -202,14 +202,14 @@ async def test_only_the_script_of_the_page_itself_may_run():
     assert f"script-src 'sha256-{digest}';" in response.headers["content-security-policy"]
 
 
-def test_no_text_of_the_cluster_becomes_markup():
+def test_cluster_text_is_escaped():
     html = page(STATE)
     assert EVIL not in html
     assert EVIL in Text(html).text
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_quiet_manager_is_well(leads):
+def test_idle_manager_is_well(leads):
     lock = LockState("", "", "", leads, ())
     quiet = ManagerState("manager", "me", "2026-01-02T03:04:05Z", 0.5, "", (lock,), (), ())
     text = Text(page(quiet)).text
@@ -218,13 +218,13 @@ def test_a_quiet_manager_is_well(leads):
     assert "no election" in text
 
 
-def test_it_says_why_it_stops():
+def test_stop_reason_is_shown():
     stopping = ManagerState("manager", "me", "2026-01-02T03:04:05Z", 5, "received SIGTERM", (), (), ())
     assert "Stopping: received SIGTERM" in Text(page(stopping)).text
 
 
 @pytest.mark.virtual
-async def test_a_controller_whose_every_run_fails_is_not_well():
+async def test_controller_with_failing_runs_is_not_well():
     async def refuse(_: Request) -> Response:
         return refusal(InternalError("out of order"))
 

@@ -58,7 +58,7 @@ class Unreadable:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("path", ["/healthz", "/metrics", "/configz", "/nonsense"])
 @pytest.mark.parametrize("certificate", [None, Certificate("root", ("system:masters",))])
-async def test_no_body_is_read_of_anybody(
+async def test_request_body_is_never_read(
     pages: Pages, method: str, path: str, certificate: Certificate | None
 ) -> None:
     response = await pages.handle(Request(method, path, certificate=certificate, unread=Unreadable()))
@@ -80,14 +80,14 @@ async def ask(
     return response.status, response.headers["content-type"], response.body.decode()
 
 
-async def test_health_is_for_everybody_and_nothing_else(pages):
+async def test_anonymous_caller_reads_health_only(pages):
     assert (await ask(pages, "/healthz"))[0] == 200
     for path in ("/metrics", "/configz", "/", "/nothing"):
         status, _, body = await ask(pages, path)
         assert (status, json.loads(body)["reason"]) == (403, "Forbidden")
 
 
-async def test_an_administrator_sees_metrics_and_configuration(pages):
+async def test_administrator_reads_metrics_and_configuration(pages):
     status, kind, body = await ask(pages, "/metrics", admin=True)
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert "answer 42\n" in body
@@ -95,7 +95,7 @@ async def test_an_administrator_sees_metrics_and_configuration(pages):
     assert (status, kind, json.loads(body)["manager"]["v"]) == (200, "application/json", 2)
 
 
-async def test_other_pages_and_methods_are_refused(pages):
+async def test_unknown_pages_and_methods_are_refused(pages):
     assert (await ask(pages, "/nothing", admin=True))[0] == 404
     assert (await ask(pages, "/metrics", admin=True, method="POST"))[0] == 405
 
@@ -103,7 +103,7 @@ async def test_other_pages_and_methods_are_refused(pages):
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 
 
-async def test_the_root_is_an_index_of_the_pages(pages):
+async def test_root_lists_the_pages(pages):
     status, kind, body = await ask(pages, "/", admin=True)
     assert (status, kind) == (200, "application/json")
     expected = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"]
@@ -115,7 +115,7 @@ async def test_the_root_is_an_index_of_the_pages(pages):
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/nothing", "/%3Cscript%3E", "/<script>$(reboot)"])
-async def test_a_browser_without_credentials_reads_how_to_come_in(pages, path):
+async def test_browser_without_credentials_gets_instructions(pages, path):
     status, kind, body = await ask(pages, path, accept=BROWSER)
     assert (status, kind) == (403, "text/html; charset=utf-8")
     assert "client certificate" in body
@@ -125,12 +125,12 @@ async def test_a_browser_without_credentials_reads_how_to_come_in(pages, path):
     assert "answer 42" not in body
 
 
-async def test_credentials_that_are_not_believed_are_told_so_in_the_same_way():
-    class Nobody:
+async def test_browser_with_invalid_credentials_gets_instructions():
+    class RejectingAuthenticator:
         async def authenticate(self, request: Request) -> User | None:
             raise Unauthorized("Unauthorized")
 
-    pages = Pages(access_of(CollectorRegistry(), (), Nobody()), Health(get_logger("test")), {})
+    pages = Pages(access_of(CollectorRegistry(), (), RejectingAuthenticator()), Health(get_logger("test")), {})
     status, kind, body = await ask(pages, "/metrics", accept=BROWSER)
     assert (status, kind) == (401, "text/html; charset=utf-8")
     assert "create token" in body
@@ -138,6 +138,6 @@ async def test_credentials_that_are_not_believed_are_told_so_in_the_same_way():
 
 
 @pytest.mark.parametrize(("groups", "may"), [(("system:masters",), True), (("visitors",), False)])
-async def test_a_page_can_ask_what_its_caller_may_list(groups: tuple[str, ...], may: bool) -> None:
+async def test_may_list_asks_the_authorizer(groups: tuple[str, ...], may: bool) -> None:
     access = access_of(CollectorRegistry(), ("/",), X509Authenticator(lambda _certificate: True))
     assert await access.may_list(Request("GET", "/", certificate=Certificate("ann", groups)), PODS) is may

@@ -22,7 +22,7 @@ from tests.scenarios.workloads import deployment
 BROWSER = {"accept": "text/html"}
 
 
-class Watched:
+class WatchedCluster:
     """A cluster with a manager, and somebody who looks at it and may list `allowed`, or everything."""
 
     def __init__(self, cluster: Cluster, informers: Informers, allowed: tuple[Resource[Any], ...]) -> None:
@@ -50,9 +50,9 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(*allowed: Resource[Any]) -> AsyncIterator[Watched]:
+async def watched_cluster(*allowed: Resource[Any]) -> AsyncIterator[WatchedCluster]:
     async with Cluster() as cluster, Tasks() as tasks:
-        it = Watched(cluster, Informers(cluster.client, Runtime("test")), allowed)
+        it = WatchedCluster(cluster, Informers(cluster.client, Runtime("test")), allowed)
         running = tasks.start(it.informers.run(), name="informers")
         await it.start()
         await cluster.settle()
@@ -61,8 +61,8 @@ async def watched(*allowed: Resource[Any]) -> AsyncIterator[Watched]:
 
 
 @pytest.mark.virtual
-async def test_it_shows_what_there_is_and_why_controllers_acted() -> None:
-    async with watched() as it:
+async def test_state_shows_objects_and_causes_of_acts() -> None:
+    async with watched_cluster() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment(replicas=2))
         await it.cluster.settle()
         assert "nodes" in (await it.look())["unread"]  # reading begins when somebody looks
@@ -81,8 +81,8 @@ async def test_it_shows_what_there_is_and_why_controllers_acted() -> None:
 
 
 @pytest.mark.virtual
-async def test_objects_are_read_while_somebody_looks() -> None:
-    async with watched() as it:
+async def test_informers_stop_when_page_is_unused() -> None:
+    async with watched_cluster() as it:
         for _ in range(5):
             await it.look()
             await it.cluster.sleep(50)
@@ -94,8 +94,8 @@ async def test_objects_are_read_while_somebody_looks() -> None:
 
 
 @pytest.mark.virtual
-async def test_words_choose_rows() -> None:
-    async with watched() as it:
+async def test_search_words_filter_rows() -> None:
+    async with watched_cluster() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.look()
         await it.cluster.settle()
@@ -104,8 +104,8 @@ async def test_words_choose_rows() -> None:
 
 
 @pytest.mark.virtual
-async def test_callers_see_what_they_may_list() -> None:
-    async with watched(NODES) as it:
+async def test_sections_are_limited_to_listable_resources() -> None:
+    async with watched_cluster(NODES) as it:
         await it.look()
         await it.cluster.settle()
         found = await it.look()
@@ -117,7 +117,7 @@ async def test_callers_see_what_they_may_list() -> None:
 @pytest.mark.virtual
 async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
     """Acts name objects of any kind, secrets among them."""
-    async with watched(*SHOWN) as it:
+    async with watched_cluster(*SHOWN) as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.cluster.settle()
         found = await it.look()
@@ -128,8 +128,8 @@ async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
 
 
 @pytest.mark.virtual
-async def test_pods_of_nodes_are_counted_for_callers_who_may_list_pods() -> None:
-    async with watched() as it:
+async def test_pod_counts_of_nodes_require_listing_pods() -> None:
+    async with watched_cluster() as it:
         await it.cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n1")))
         for _ in range(2):
             found = await it.look()
@@ -141,7 +141,7 @@ async def test_pods_of_nodes_are_counted_for_callers_who_may_list_pods() -> None
 
 
 @pytest.mark.virtual
-async def test_who_may_not_see_it_gets_the_page_alone() -> None:
+async def test_unauthorized_caller_gets_empty_page_and_no_state() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=deployment", name="secret-name")
         page = await replica.manager.pages.handle(Request("GET", PATH, (), BROWSER))

@@ -26,7 +26,7 @@ NEWS = st.builds(
 SETS = st.lists(NEWS, unique_by=lambda c: c.type, max_size=3).map(tuple)
 
 
-def test_a_condition_is_found_by_its_type() -> None:
+def test_condition_is_found_by_type() -> None:
     ready, held = Condition(type="Ready", status="True"), Condition(type="Held", status="Unknown")
     assert condition_of((held, ready), "Ready") is ready
     assert condition_of((held, ready), "Synced") is None
@@ -45,15 +45,15 @@ def test_a_condition_is_found_by_its_type() -> None:
         ("Failed", (), False, True),
     ],
 )
-def test_what_a_pod_says_of_itself(
+def test_ready_and_terminal_pods(
     phase: str, conditions: tuple[tuple[str, str], ...], ready: bool, terminal: bool
 ) -> None:
-    said = tuple(Condition(type=kind, status=status) for kind, status in conditions)
-    pod = Pod(status=PodStatus(phase=phase, conditions=said))
+    converted = tuple(Condition(type=kind, status=status) for kind, status in conditions)
+    pod = Pod(status=PodStatus(phase=phase, conditions=converted))
     assert (is_pod_ready(pod), is_pod_terminal(pod)) == (ready, terminal)
 
 
-def test_the_time_changes_with_the_status_alone() -> None:
+def test_transition_time_changes_with_status_only() -> None:
     ready = Condition(type="Ready", status="True", reason="A", last_transition_time="t0")
     other = Condition(type="Held", status="False", last_transition_time="t0")
     same = with_conditions((ready, other), (Condition(type="Ready", status="True", reason="B"),), "t1")
@@ -65,7 +65,7 @@ def test_the_time_changes_with_the_status_alone() -> None:
 
 
 @pytest.mark.virtual
-async def test_conditions_without_a_time_get_the_time_of_the_loop() -> None:
+async def test_transition_time_defaults_to_loop_time() -> None:
     ready = Condition(type="Ready", status="True", last_transition_time="t0")
     await asyncio.sleep(60)
     turned = with_conditions((ready,), (Condition(type="Ready", status="False"), Condition(type="Held", status="True")))
@@ -75,14 +75,14 @@ async def test_conditions_without_a_time_get_the_time_of_the_loop() -> None:
     assert one.last_transition_time == "2026-01-01T00:01:00Z"
 
 
-def test_the_last_of_a_type_counts_and_what_is_overruled_turns_nothing() -> None:
+def test_last_condition_of_a_type_wins() -> None:
     ready = Condition(type="Ready", status="True", last_transition_time="t0")
     news = (Condition(type="Ready", status="False"), Condition(type="Ready", status="True"))
     assert with_conditions((ready,), news, "t1") == (ready,)
 
 
 @given(SETS, st.lists(NEWS, max_size=5))
-def test_to_say_the_same_again_changes_nothing(before: tuple[Condition, ...], news: list[Condition]) -> None:
+def test_with_conditions_is_idempotent(before: tuple[Condition, ...], news: list[Condition]) -> None:
     once = with_conditions(before, news, "t1")
     assert with_conditions(once, news, "t2") == once
     last = {new.type: new for new in news}

@@ -57,18 +57,18 @@ CUSTOM = Decoder(Custom)
         (b'{"metadata":{"labels":null,"ownerReferences":null,"finalizers":null,"generation":null}}', b"{}"),
     ],
 )
-def test_what_go_writes_is_read_as_it_is_meant(written: bytes, meant: bytes) -> None:
+def test_go_nulls_and_zero_values_decode_to_defaults(written: bytes, meant: bytes) -> None:
     assert CUSTOM.decode(written) == CUSTOM.strictly(meant)
 
 
-def test_what_a_type_leaves_open_keeps_its_nulls() -> None:
+def test_untyped_fields_keep_their_nulls() -> None:
     found = CUSTOM.decode(b'{"spec":{"a":null,"b":[null]},"anything":null,"left":{"c":null},"flag":null}')
     assert found.spec == {"a": None, "b": [None]}
     assert found.anything is None
     assert msgspec.json.decode(found.left) == {"c": None}
 
 
-def test_the_bytes_of_an_object_are_kept_as_they_came() -> None:
+def test_raw_bytes_are_preserved() -> None:
     data = b'{"spec": {"a": null}, "parts": null}'
     assert Custom.decode(data).raw == data
 
@@ -83,18 +83,18 @@ def test_the_bytes_of_an_object_are_kept_as_they_came() -> None:
         (b'{"part":{"name":"a","count":3.5}}', r"\$\.part\.count"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(written: bytes, path: str) -> None:
+def test_wrong_type_is_refused_with_path(written: bytes, path: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=path):
         CUSTOM.decode(written)
 
 
-def test_a_new_autoscaler_as_a_server_writes_it() -> None:
+def test_new_autoscaler_with_null_metrics_decodes() -> None:
     status = b'{"observedGeneration":null,"currentReplicas":0,"desiredReplicas":0,"currentMetrics":null}'
     found = HORIZONTAL_POD_AUTOSCALERS.type.decode(b'{"metadata":{"name":"a"},"status":' + status + b"}")
     assert found.status.current_metrics == ()
 
 
-def test_requests_of_containers_are_quantities_in_either_form() -> None:
+def test_numeric_requests_decode_as_quantities() -> None:
     found = Pod.decode(b'{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":2}}}]}}')
     assert found.spec.containers[0].resources is not None
     assert found.spec.containers[0].resources.requests == {"cpu": "2"}

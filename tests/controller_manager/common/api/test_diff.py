@@ -57,13 +57,13 @@ def change(original: Mapping[str, Any], **fields: Any) -> Any:
     return msgspec.json.decode(overlay(data, before, msgspec.structs.replace(before, **fields)))
 
 
-def test_no_change_is_byte_for_byte_the_original() -> None:
+def test_unchanged_object_encodes_to_original_bytes() -> None:
     data = b'{"metadata":{"name":"a","x":1.0},"spec":{ "odd" : [1e3, 12345678901234567890123] }}'
     before = Widget.decode(data)
     assert overlay(data, before, before) == data
 
 
-def test_numbers_and_spacing_beside_a_change_are_untouched() -> None:
+def test_numbers_beside_a_change_keep_their_text() -> None:
     data = b'{"spec":{"odd" : [1e3, 12345678901234567890123],"replicas":1}}'
     before = Widget.decode(data)
     after = msgspec.structs.replace(before, spec=msgspec.structs.replace(before.spec, replicas=2))
@@ -80,7 +80,7 @@ def test_unknown_fields_survive_at_each_level() -> None:
     assert got == expected
 
 
-def test_unchanged_items_keep_their_form_when_moved_and_others_are_the_typed_ones() -> None:
+def test_moved_items_keep_unknown_fields() -> None:
     conditions = [{"type": "A", "x": 1}, {"type": "B", "x": 2}, {"type": "A", "x": 3}]
     new = (Condition(type="B"), Condition(type="C"), Condition(type="A"), Condition(type="A"), Condition(type="A"))
     got = change({"status": {"conditions": conditions}}, status=Status(conditions=new))
@@ -113,34 +113,34 @@ def test_unchanged_items_keep_their_form_when_moved_and_others_are_the_typed_one
         ),
     ],
 )
-def test_an_item_that_changed_keeps_what_is_unknown_of_it_by_its_name(new: list[Port], expected: list[Any]) -> None:
+def test_changed_item_keeps_unknown_fields_by_name(new: list[Port], expected: list[Any]) -> None:
     ports = [{"name": "a", "port": 1, "x": 1}, {"name": "b", "port": 2, "x": 2}]
     got = change({"spec": {"template": {"ports": ports}}}, spec=Spec(template=Template(ports=tuple(new))))
     assert got["spec"]["template"]["ports"] == expected
 
 
-def test_a_field_set_back_to_nothing_is_removed_but_a_number_or_bool_stays_explicit() -> None:
+def test_cleared_fields_are_removed_and_zero_numbers_explicit() -> None:
     original = {"spec": {"replicas": 3, "paused": True, "policy": "Never"}, "status": {"ready": 2, "phase": "Up"}}
     got = change(original, spec=Spec(), status=Status())
     assert got == {"spec": {"paused": False}, "status": {"ready": 0}}
 
 
-def test_a_field_emptied_that_is_not_so_by_default_is_sent() -> None:
+def test_emptied_field_with_other_default_is_sent() -> None:
     assert change({}, spec=Spec(policy=""))["spec"] == {"policy": ""}
 
 
-def test_a_struct_may_come_and_go_and_null_counts_as_absent() -> None:
+def test_struct_may_be_added_removed_or_null() -> None:
     assert change({"status": None}, status=Status(phase="Up")) == {"status": {"phase": "Up"}}
     assert change({"status": {"phase": "Up", "x": 1}}, status=None) == {}
     assert change({"metadata": {"labels": None}}, spec=Spec(paused=True))["metadata"] == {"labels": None}
 
 
-def test_carried_subtrees_are_replaced_whole() -> None:
+def test_raw_subtrees_are_replaced_whole() -> None:
     got = change({"spec": {"body": {"a": 1}}}, spec=Spec(body=msgspec.Raw(b'{"b":2}')))
     assert got == {"spec": {"body": {"b": 2}}}
 
 
-def test_structs_within_mappings_keep_unknown_fields() -> None:
+def test_structs_in_mappings_keep_unknown_fields() -> None:
     original = {"spec": {"byName": {"a": {"port": 1, "x": 1}, "b": {"port": 2, "x": 2}, "c": {"x": 3}}}}
     got = change(original, spec=Spec(by_name={"a": Port(port=9), "b": Port(port=2), "d": Port(port=4)}))
     assert got["spec"]["byName"] == {"a": {"port": 9, "x": 1}, "b": {"port": 2, "x": 2}, "d": {"port": 4}}
@@ -170,18 +170,18 @@ def valve(**limits: Any) -> Valve:
 ALL_SENT = {"size": 1, "open": False, "mode": "", "names": [], "tags": {}, "least": 3}
 
 
-def test_a_model_of_an_author_sends_values_that_equal_defaults() -> None:
+def test_author_model_sends_values_equal_to_defaults() -> None:
     assert msgspec.json.decode(valve(size=1).encode()) == {"limits": ALL_SENT}
 
 
-def test_an_update_of_an_author_sends_values_that_equal_defaults() -> None:
+def test_author_update_sends_values_equal_to_defaults() -> None:
     raw = b'{"limits":{"size":3,"open":true,"mode":"a","names":["a"],"tags":{"a":"b"},"note":"n","least":3,"x":1}}'
     before = Valve.decode(raw)
     after = msgspec.structs.replace(before, limits=valve().limits, spare=valve().limits)
     assert msgspec.json.decode(overlay(raw, before, after)) == {"limits": {**ALL_SENT, "x": 1}, "spare": ALL_SENT}
 
 
-def test_an_update_that_adds_a_part_sends_all_of_it() -> None:
+def test_added_struct_is_sent_whole() -> None:
     class Tank(Object):
         limits: Limits = Limits(least=0)
 
@@ -190,7 +190,7 @@ def test_an_update_that_adds_a_part_sends_all_of_it() -> None:
     assert msgspec.json.decode(overlay(b"{}", before, after)) == {"limits": ALL_SENT}
 
 
-def test_a_model_keeps_class_variables_names_and_required_fields() -> None:
+def test_model_keeps_class_variables_names_and_required_fields() -> None:
     class Named(Model):
         LONGEST: ClassVar[int] = 5
         kind_: str = msgspec.field(default="a", name="class")
@@ -203,7 +203,7 @@ def test_a_model_keeps_class_variables_names_and_required_fields() -> None:
         msgspec.json.decode(b"{}", type=Named)
 
 
-def test_what_is_remembered_is_never_sent() -> None:
+def test_raw_bytes_field_is_never_sent() -> None:
     assert "$raw" not in change({"metadata": {"name": "a"}}, raw=b"other", kind="Widget")
 
 
@@ -268,7 +268,7 @@ def test_reversed_list_of_20000_items_is_matched_in_linear_time() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(WIDGETS, WIDGETS, st.data())
-def test_the_result_reads_as_after_and_holds_what_was_invented(old: Widget, new: Widget, data: st.DataObject) -> None:
+def test_overlay_decodes_to_after_and_keeps_unknown_fields(old: Widget, new: Widget, data: st.DataObject) -> None:
     original = invent(msgspec.json.decode(old.encode()), data)
     raw = msgspec.json.encode(original)
     before = Widget.decode(raw)
@@ -284,7 +284,7 @@ def test_the_result_reads_as_after_and_holds_what_was_invented(old: Widget, new:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(CONDITIONS, max_size=4), st.permutations(range(4)), st.data())
-def test_reordering_a_list_loses_nothing(conditions: list[Condition], order: list[int], data: st.DataObject) -> None:
+def test_reordered_list_keeps_all_fields(conditions: list[Condition], order: list[int], data: st.DataObject) -> None:
     original = invent({"status": {"conditions": msgspec.to_builtins(conditions)}}, data)
     raw = msgspec.json.encode(original)
     before = Widget.decode(raw)
@@ -297,6 +297,6 @@ def test_reordering_a_list_loses_nothing(conditions: list[Condition], order: lis
 
 
 @pytest.mark.parametrize("text", [b"[]", b"3", b"{"])
-def test_an_original_that_is_no_object_is_refused(text: bytes) -> None:
+def test_original_other_than_object_is_refused(text: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         overlay(text, Widget(), Widget(kind="Widget"))

@@ -15,7 +15,7 @@ SPECS = st.fixed_dictionaries({
 
 
 @given(SPECS)
-def test_containers_need_the_most_of_any_moment(spec: dict[str, Any]) -> None:
+def test_pod_resources_are_the_maximum_over_time(spec: dict[str, Any]) -> None:
     """While they run: all of them and the sidecars; before that each init container beside the sidecars before it."""
     sidecars = [parsed(one["asked"]) for one in spec["initContainers"] if one.get("restartPolicy")]
     together: Any = {}

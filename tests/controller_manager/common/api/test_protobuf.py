@@ -69,7 +69,7 @@ def changed(tree: Any, path: tuple[Any, ...], change: Any) -> Any:
     return copy
 
 
-def test_what_fits_comes_out_as_it_went_in():
+def test_known_object_round_trips():
     written = body("apps/v1", "Deployment", encoded(DEPLOYMENT))
     assert written is not None
     assert written.startswith(b"k8s\0")
@@ -77,7 +77,7 @@ def test_what_fits_comes_out_as_it_went_in():
 
 
 @given(st.sampled_from(places(DEPLOYMENT)), st.text(min_size=1), st.none() | st.booleans() | st.integers() | st.text())
-def test_an_object_with_a_field_nobody_knows_does_not_fit(path, name, value):
+def test_object_with_unknown_field_does_not_fit(path, name, value):
     """Wherever a newer server, or whoever made the object, has put it."""
     name = f"invented-{name}"
     assert not fits(
@@ -102,12 +102,12 @@ def test_an_object_with_a_field_nobody_knows_does_not_fit(path, name, value):
         (("metadata",), "finalizers", "one"),
     ],
 )
-def test_a_value_of_another_type_does_not_fit(path, name, value):
+def test_value_of_wrong_type_does_not_fit(path, name, value):
     tree = changed(DEPLOYMENT, path, lambda found: found.update({name: value}))
     assert body("apps/v1", "Deployment", encoded(tree)) is None
 
 
-def test_null_is_absence():
+def test_null_is_encoded_as_absent():
     tree = changed(DEPLOYMENT, ("metadata",), lambda found: found.update(creationTimestamp=None, annotations=None))
     written = body("apps/v1", "Deployment", encoded(tree))
     assert written is not None
@@ -115,7 +115,7 @@ def test_null_is_absence():
     assert decode(written, "", "") == tree
 
 
-def test_bytes_are_bytes():
+def test_bytes_round_trip_and_bad_base64_does_not_fit():
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"a": "AAECAw=="}}
     written = body("v1", "Secret", encoded(secret))
     assert written is not None
@@ -123,7 +123,7 @@ def test_bytes_are_bytes():
     assert body("v1", "Secret", encoded({**secret, "data": {"a": "no base64!"}})) is None
 
 
-def test_what_a_revision_keeps_has_the_bytes_that_go_writes():
+def test_revision_data_has_the_bytes_that_go_writes():
     """A server in Go compares them, and takes no other ones in an update."""
     tree = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "data": {"b": "<&>", "a": "\u2028"}, "revision": 1}
     written = body("apps/v1", "ControllerRevision", encoded(tree))
@@ -133,7 +133,7 @@ def test_what_a_revision_keeps_has_the_bytes_that_go_writes():
     assert found["data"] == tree["data"]
 
 
-def test_kinds_nobody_knows_and_descriptions_of_kinds_travel_as_json():
+def test_unknown_kinds_and_definitions_use_json():
     assert not knows("example.org/v1", "Widget")
     assert body("example.org/v1", "Widget", b"{}") is None
     assert body("apiextensions.k8s.io/v1", "CustomResourceDefinition", b"{}") is None
@@ -141,7 +141,7 @@ def test_kinds_nobody_knows_and_descriptions_of_kinds_travel_as_json():
         object_writer("example.org/v1", "Widget")
 
 
-def test_a_claim_within_a_set_keeps_the_type_it_names():
+def test_claim_template_with_kind_uses_json():
     """In protobuf its place alone tells it, so that the set travels as JSON."""
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     tree = {"metadata": {"name": "a"}, "spec": {"volumeClaimTemplates": [claim]}}
@@ -152,7 +152,7 @@ def test_a_claim_within_a_set_keeps_the_type_it_names():
 
 @settings(max_examples=50)
 @given(st.sampled_from(sorted(table().kinds)))
-def test_every_kind_has_a_type_or_holds_itself(name):
+def test_every_kind_has_a_message_except_definitions(name):
     version, _, kind = name.rpartition("/")
     fitting = fits(version, kind, b"{}")
     assert fitting or kind.startswith("CustomResourceDefinition")

@@ -75,16 +75,16 @@ def packet() -> Message:
 
 
 @given(PACKETS)
-def test_what_is_written_is_read_by_the_official_package_and_back(tree: dict[str, Any]) -> None:
+def test_messages_round_trip_with_official_package(tree: dict[str, Any]) -> None:
     written = packet().write(tree)
-    told = OFFICIAL.FromString(written)
-    assert present(told) == without_zeros(tree)
+    decoded = OFFICIAL.FromString(written)
+    assert present(decoded) == without_zeros(tree)
     assert packet().read(written) == tree
-    assert packet().read(told.SerializeToString()) == without_zeros(tree)
+    assert packet().read(decoded.SerializeToString()) == without_zeros(tree)
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_message_or_are_none(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_value_error(data: bytes) -> None:
     try:
         found = packet().read(data)
     except (ValueError, UnicodeDecodeError):
@@ -92,7 +92,7 @@ def test_any_bytes_are_a_message_or_are_none(data: bytes) -> None:
     assert isinstance(found, dict)
 
 
-def test_maps_lists_and_times_of_the_other_services() -> None:
+def test_maps_lists_and_times_round_trip() -> None:
     answer = service("kms_v2")["Encrypt"].answer
     tree = {"ciphertext": b"\0\xff", "key_id": "k", "annotations": {"a": b"\1", "b": b"\2"}}
     assert answer.read(answer.write(tree)) == tree
@@ -105,7 +105,7 @@ def test_maps_lists_and_times_of_the_other_services() -> None:
     assert keys.read(keys.write(tree)) == tree
 
 
-def test_methods_have_the_paths_of_their_packages() -> None:
+def test_method_paths_contain_package_and_service() -> None:
     assert service("konnectivity")["Proxy"].path == "/ProxyService/Proxy"
     assert service("kms_v2")["Status"].path == "/v2.KeyManagementService/Status"
     assert service("external_jwt")["Sign"].path == "/v1.ExternalJWTSigner/Sign"
@@ -113,6 +113,6 @@ def test_methods_have_the_paths_of_their_packages() -> None:
         service("unknown")
 
 
-def test_a_message_with_too_many_fields_is_refused() -> None:
+def test_message_with_too_many_fields_is_refused() -> None:
     with pytest.raises(ValueError, match="more than"):
         packet().read(b"\x08\x01" * 1_000_001)

@@ -32,7 +32,7 @@ LARGEST = 2**63 - 1
         ("9Ei", str(LARGEST)), ("-9Ei", f"-{LARGEST}"), ("9223372036854775807Ki", str(LARGEST)), ("7Ei", "7Ei"),
     ],
 )  # fmt: skip
-def test_one_text_for_each_number(text: str, expected: str) -> None:
+def test_canonical_text_of_quantity(text: str, expected: str) -> None:
     assert canonical(text) == expected
     assert canonical(expected) == expected
 
@@ -41,7 +41,7 @@ def test_one_text_for_each_number(text: str, expected: str) -> None:
     ("text", "expected"),
     [("100u", "1m"), ("-100u", "-1m"), ("1.0005", "1001m"), ("1.5Gi", "1536Mi"), ("0.0001Gi", "107374183m")],
 )
-def test_rounding_goes_away_from_zero(text: str, expected: str) -> None:
+def test_canonical_rounds_away_from_zero(text: str, expected: str) -> None:
     assert canonical(text, 3) == expected
 
 
@@ -49,18 +49,18 @@ def test_rounding_goes_away_from_zero(text: str, expected: str) -> None:
     "text",
     ["", ".", "-", "m", "1 ", " 1", "1.2.3", "1mm", "1e", "1Ei1", "1ki", "1K", "1i", "٣", "0x1", "1e9999", "1" * 200],
 )
-def test_other_texts_are_none(text: str) -> None:
+def test_malformed_quantity_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity"):
         parse(text)
 
 
-def test_they_add_up_in_the_family_of_the_first_that_counts() -> None:
+def test_sum_has_suffix_family_of_first_nonzero_term() -> None:
     assert str(add(parse("1Gi"), parse("512M"))) == "1548576Ki"
     assert str(add(parse("0"), parse("1Ki"))) == "1Ki"
     assert str(add(parse("500m"), parse("1500m"))) == "2"
 
 
-def test_their_numbers_compare() -> None:
+def test_quantities_compare_by_number() -> None:
     assert parse("1Gi").number > parse("1G").number
     assert parse("1000m").number == parse("1").number == Decimal(1)
 
@@ -89,7 +89,7 @@ def _rounded(number: Fraction, is_binary: bool) -> Fraction:
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(["", "-", "+"]), _digits, _suffixes)
-def test_a_canonical_text_says_the_same_number(sign: str, digits: str, suffix: str) -> None:
+def test_canonical_text_has_the_same_number(sign: str, digits: str, suffix: str) -> None:
     text = f"{sign}{digits}{suffix}"
     found = canonical(text)
     assert _exact(found) == _rounded(_exact(text), suffix.endswith("i"))
@@ -100,7 +100,7 @@ def test_a_canonical_text_says_the_same_number(sign: str, digits: str, suffix: s
 
 @settings(max_examples=200, deadline=None)
 @given(_digits, _suffixes, _digits, _suffixes)
-def test_equal_numbers_of_one_family_have_one_text(one: str, suffix: str, other: str, other_suffix: str) -> None:
+def test_equal_quantities_of_one_family_have_one_text(one: str, suffix: str, other: str, other_suffix: str) -> None:
     first, second = parse(one + suffix), parse(other + other_suffix)
     if first.family == second.family:
         assert (str(first) == str(second)) == (first.number == second.number)

@@ -37,7 +37,7 @@ def container(name: str = "c", requests: Any = None, limits: Any = None, **more:
     return {"name": name, "image": "i", "resources": {"requests": requests or {}, "limits": limits or {}}, **more}
 
 
-def test_pods_count_for_what_they_request_and_are_limited_to() -> None:
+def test_pod_usage_counts_requests_and_limits() -> None:
     asks = container(requests={"cpu": "1", "example.com/gpu": "2", "hugepages-2Mi": "4Mi"}, limits={"cpu": "2"})
     spec = {"containers": [asks, container("d", requests={"cpu": "500m"})], "overhead": {"cpu": "250m"}}
     assert counted("pods", spec=spec) == {
@@ -73,7 +73,7 @@ def test_pods_count_for_what_they_request_and_are_limited_to() -> None:
     ],
     ids=["init", "sidecar", "whole", "not for wholes", "overhead"],
 )
-def test_a_pod_counts_for_its_greatest_need(spec: Any, cpu: str) -> None:
+def test_pod_usage_is_its_greatest_need(spec: Any, cpu: str) -> None:
     assert counted("pods", spec=spec)["cpu"] == cpu
 
 
@@ -89,13 +89,13 @@ def test_a_pod_counts_for_its_greatest_need(spec: Any, cpu: str) -> None:
     ],
     ids=["in effect", "allocated", "grows", "infeasible", "deferred", "no resources"],
 )
-def test_a_pod_that_is_resized_counts_for_the_most(status: Any, reason: str, cpu: str, limit: str) -> None:
-    said = {
+def test_resizing_pod_counts_the_larger_amount(status: Any, reason: str, cpu: str, limit: str) -> None:
+    pod_status = {
         "containerStatuses": [{"name": "c", **status}],
         "conditions": [{"type": "PodResizePending", "reason": reason}],
     }
     spec = {"containers": [container(requests={"cpu": "1"}, limits={"cpu": "2"})]}
-    found = counted("pods", spec=spec, status=said)
+    found = counted("pods", spec=spec, status=pod_status)
     assert (found["requests.cpu"], found["limits.cpu"]) == (cpu, limit)
 
 
@@ -108,7 +108,7 @@ def test_a_pod_that_is_resized_counts_for_the_most(status: Any, reason: str, cpu
     ],
     ids=["within its grace", "stuck", "without a grace"],
 )
-def test_a_pod_that_should_be_gone_counts_no_more(metadata: Any, counts: bool) -> None:
+def test_pod_past_its_grace_period_does_not_count(metadata: Any, counts: bool) -> None:
     assert ("pods" in counted("pods", metadata=metadata, spec={})) is counts
 
 
@@ -129,7 +129,7 @@ def test_a_pod_that_should_be_gone_counts_no_more(metadata: Any, counts: bool) -
         ),
     ],
 )
-def test_services_count_for_their_node_ports(spec: Any, node_ports: str, balancers: str) -> None:
+def test_service_usage_counts_node_ports_and_balancers(spec: Any, node_ports: str, balancers: str) -> None:
     assert counted("services", spec=spec) == {
         "count/services": "1",
         "services": "1",
@@ -148,7 +148,7 @@ def test_services_count_for_their_node_ports(spec: Any, node_ports: str, balance
         ({}, {}, {}, "", "1Gi"),
     ],
 )
-def test_claims_count_for_their_storage_class_too(
+def test_claim_usage_counts_per_storage_class(
     spec: Any, status: Any, annotations: Any, name: str, storage: str
 ) -> None:
     asks = {"resources": {"requests": {"storage": "1Gi"}}}
@@ -163,7 +163,7 @@ def test_claims_count_for_their_storage_class_too(
     }
 
 
-def test_storage_is_counted_in_whole_bytes() -> None:
+def test_storage_is_rounded_up_to_bytes() -> None:
     spec = {"resources": {"requests": {"storage": "1500m"}}}
     assert counted("persistentvolumeclaims", spec=spec)["requests.storage"] == "2"
 
@@ -200,7 +200,7 @@ ANY = "requests.deviceclass.resource.kubernetes.io/"
     ],
     ids=["none", "of one class", "all", "unknown mode", "alternatives"],
 )
-def test_claims_to_devices_count_for_the_most_they_may_get(requests: Any, usage: dict[str, str]) -> None:
+def test_device_claims_count_the_largest_possible_request(requests: Any, usage: dict[str, str]) -> None:
     found = counted("resourceclaims.resource.k8s.io", **devices(*requests))
     assert found == {"count/resourceclaims.resource.k8s.io": "1", **usage}
 
@@ -230,7 +230,7 @@ EARLIER = {"metadata": {**OWNED, "name": "b"}}
     ],
     ids=["its claim", "not owned", "an earlier claim", "another pod", "says so", "says another", "no pod"],
 )
-def test_devices_that_count_with_a_pod_do_not_count_twice(pod: Any, others: Any, metadata: Any, left: str) -> None:
+def test_devices_of_extended_resource_count_once(pod: Any, others: Any, metadata: Any, left: str) -> None:
     evaluators = Evaluators(Cluster(pod, others))
     found = counted("resourceclaims.resource.k8s.io", evaluators, **devices(exactly("gpu", count=3), **metadata))
     assert (found[GPU], found["requests.example.com/gpu"]) == ("3", left)
@@ -255,7 +255,7 @@ def test_devices_that_count_with_a_pod_do_not_count_twice(pod: Any, others: Any,
         ("jobs.batch", "jobs.batch", False),
     ],
 )
-def test_resources_are_counted_by_those_they_are_of(resource: str, name: str, counts: bool) -> None:
+def test_which_resource_counts_a_quota_name(resource: str, name: str, counts: bool) -> None:
     assert EVALUATORS.of(resource).counts(name) is counts
 
 
@@ -277,7 +277,7 @@ WEIGHED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm
         ),
     ],
 )
-def test_a_quota_with_scopes_is_meant_for_the_pods_in_them(spec: Any, scopes: set[str]) -> None:
+def test_quota_scopes_of_pods(spec: Any, scopes: set[str]) -> None:
     every = (
         "BestEffort",
         "NotBestEffort",
@@ -302,7 +302,7 @@ def test_a_quota_with_scopes_is_meant_for_the_pods_in_them(spec: Any, scopes: se
         ("DoesNotExist", [], False, True),
     ],
 )
-def test_a_scope_selects_classes(operator: str, values: list[str], named: bool, unnamed: bool) -> None:
+def test_scope_selector_matches_classes(operator: str, values: list[str], named: bool, unnamed: bool) -> None:
     def is_in(resource: str, scope: str, tree: Any) -> bool:
         expression = {"scopeName": scope, "operator": operator, "values": values}
         scopes = scopes_of({"scopeSelector": {"matchExpressions": [expression]}})
@@ -319,7 +319,7 @@ def test_a_scope_selects_classes(operator: str, values: list[str], named: bool, 
     assert is_in("persistentvolumeclaims", "VolumeAttributesClass", {}) is unnamed
 
 
-def test_where_cpu_is_limited_every_container_must_say_its_own() -> None:
+def test_limited_cpu_requires_every_container_to_set_it() -> None:
     tree: Any = {"spec": {"containers": [container("b"), container("a", requests={"cpu": "1"})]}}
     names = ["requests.cpu", "limits.cpu", "memory", "pods", "requests.storage"]
     unsaid = EVALUATORS.of("pods").unsaid

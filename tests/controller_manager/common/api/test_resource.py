@@ -7,7 +7,7 @@ from controller_manager.common.api.errors import InvalidName
 from controller_manager.common.api.rbac import CLUSTER_ROLES
 
 
-def test_path_of_a_usual_name_has_it_as_it_is() -> None:
+def test_path_of_usual_name_is_unescaped() -> None:
     assert PODS.path("default", "a", "status") == "/api/v1/namespaces/default/pods/a/status"
     assert CLUSTER_ROLES.path(name="system:a b").endswith("/clusterroles/system:a b")
 

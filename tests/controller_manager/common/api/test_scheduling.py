@@ -86,7 +86,7 @@ def fields(*conditions: Tree) -> Tree:
     ],
     ids=lambda one: f"{one['key']} {one['operator']} {one['values']}" if isinstance(one, dict) else str(one),
 )
-def test_conditions_on_labels(one: Tree, expected: bool) -> None:
+def test_node_selector_matches_labels(one: Tree, expected: bool) -> None:
     assert NodeMatcher.of(selector(expressions(one))).matches(node()) is expected
 
 
@@ -105,7 +105,7 @@ def test_conditions_on_labels(one: Tree, expected: bool) -> None:
     ],
     ids=str,
 )
-def test_conditions_on_fields(one: Tree, expected: bool) -> None:
+def test_node_selector_matches_fields(one: Tree, expected: bool) -> None:
     assert NodeMatcher.of(selector(fields(one))).matches(node()) is expected
 
 
@@ -129,7 +129,7 @@ HERE, THERE = condition("metadata.name", "In", "node-1"), condition("metadata.na
         ((expressions(YES, condition("zone", "Near")),), False),
     ],
 )
-def test_a_node_meets_all_conditions_of_one_term(terms: tuple[Tree, ...], expected: bool) -> None:
+def test_node_matches_all_conditions_of_any_term(terms: tuple[Tree, ...], expected: bool) -> None:
     assert NodeMatcher.of(selector(*terms)).matches(node()) is expected
 
 
@@ -150,7 +150,7 @@ def test_required_node_affinity(spec: Tree, expected: bool) -> None:
     assert RequiredNodeAffinity.of(directives).matches(node()) is expected
 
 
-def test_selector_and_affinity_both_count() -> None:
+def test_selector_and_affinity_are_both_required() -> None:
     for labels, terms, expected in [
         ({"zone": "a"}, (expressions(YES),), True),
         ({"zone": "b"}, (expressions(YES),), False),
@@ -172,11 +172,11 @@ def test_selector_and_affinity_both_count() -> None:
         ((), ""),
     ],
 )
-def test_the_node_that_an_affinity_names(terms: tuple[Tree, ...], name: str) -> None:
+def test_node_name_from_affinity(terms: tuple[Tree, ...], name: str) -> None:
     assert node_of_name(Affinity(node_affinity=NodeAffinity(required=selector(*terms)))) == name
 
 
-def test_who_is_for_one_node_is_for_no_other() -> None:
+def test_affinity_to_one_node_matches_no_other() -> None:
     wanted = affinity_to("node-2")
     assert node_of_name(Affinity(node_affinity=NodeAffinity(required=wanted))) == "node-2"
     matcher = NodeMatcher.of(wanted)
@@ -219,7 +219,7 @@ def taint(key: str, value: str = "", effect: str = "NoExecute") -> Taint:
         (Toleration(key="k", operator="Lt", value="6"), False),
     ],
 )
-def test_a_toleration_matches_by_effect_key_and_operator(toleration: Toleration, expected: bool) -> None:
+def test_toleration_matches_by_effect_key_and_operator(toleration: Toleration, expected: bool) -> None:
     assert tolerates(toleration, TAINT) is expected
 
 
@@ -246,7 +246,7 @@ def test_a_toleration_matches_by_effect_key_and_operator(toleration: Toleration,
         ("Lt", "4", "-9223372036854775809", False),
     ],
 )
-def test_numbers_are_compared_where_the_gate_is_on(operator: str, wanted: str, value: str, expected: bool) -> None:
+def test_numeric_operators_require_the_gate(operator: str, wanted: str, value: str, expected: bool) -> None:
     toleration = Toleration(key="k", operator=operator, value=wanted)
     assert tolerates(toleration, taint("k", value), compares=True) is expected
     assert not tolerates(toleration, taint("k", value))
@@ -266,11 +266,11 @@ def test_numbers_are_compared_where_the_gate_is_on(operator: str, wanted: str, v
         ((forever(key="other"), limited(30)), 30),
     ],
 )
-def test_the_first_toleration_that_matches_says_how_long(tolerations: tuple[Toleration, ...], expected: float) -> None:
+def test_first_matching_toleration_sets_duration(tolerations: tuple[Toleration, ...], expected: float) -> None:
     assert patience(TAINT, tolerations) == expected
 
 
-def test_only_taints_that_drive_away_count() -> None:
+def test_only_no_execute_taints_are_returned() -> None:
     spec = NodeSpec(taints=(taint("a", effect="NoSchedule"), taint("b"), taint("c", effect="PreferNoSchedule")))
     assert no_execute(Node(spec=spec)) == (taint("b"),)
     assert no_execute(None) == ()
@@ -288,7 +288,7 @@ def test_only_taints_that_drive_away_count() -> None:
         ((), (), None),
     ],
 )
-def test_the_first_taint_that_is_not_tolerated(
+def test_first_untolerated_taint_is_returned(
     effects: tuple[str, ...], tolerations: tuple[Toleration, ...], found: str | None
 ) -> None:
     taints = (taint("c", effect="PreferNoSchedule"), taint("a", effect="NoSchedule"), taint("b"))
@@ -296,7 +296,7 @@ def test_the_first_taint_that_is_not_tolerated(
     assert (first.key if first is not None else None) == found
 
 
-def test_tolerations_by_key_are_those_that_decide_in_their_order() -> None:
+def test_tolerations_by_key_keep_their_order() -> None:
     wide, never = Toleration(operator="Exists"), limited(1)
     tolerations = (limited(5), forever(key="l"), forever(effect="NoSchedule"), limited(7), wide, never)
     deciding = by_key(tolerations)

@@ -52,14 +52,14 @@ keys = st.from_regex(r"[a-z]([-a-z0-9]{0,5}[a-z0-9])?", fullmatch=True).filter(l
 
 
 @given(st.dictionaries(keys, keys), st.lists(st.tuples(keys, st.sampled_from(["=", "!="]), keys), max_size=4))
-def test_canonical_text_means_the_same(labels: dict[str, str], parts: list[tuple[str, str, str]]) -> None:
+def test_canonical_selector_text_is_equivalent(labels: dict[str, str], parts: list[tuple[str, str, str]]) -> None:
     selector = LabelSelector.parse(",".join("".join(p) for p in parts))
     assert LabelSelector.parse(str(selector)) == selector
     assert selector.matches(labels) == all((labels.get(key) == value) == (sign == "=") for key, sign, value in parts)
 
 
 @given(st.text(max_size=30))
-def test_any_text_parses_or_is_a_bad_request(text: str) -> None:
+def test_any_text_parses_or_raises_bad_request(text: str) -> None:
     for selector in (LabelSelector, FieldSelector):
         try:
             parsed = selector.parse(text)
@@ -68,7 +68,7 @@ def test_any_text_parses_or_is_a_bad_request(text: str) -> None:
         assert selector.parse(str(parsed)) == parsed
 
 
-def test_field_selector() -> None:
+def test_field_selector_matches() -> None:
     values = {"metadata.name": "a,b", "status.phase": "Running"}
     assert FieldSelector.parse(r"metadata.name=a\,b,status.phase!=Failed").matches(lambda p: values.get(p, ""))
     assert not FieldSelector.parse("status.phase=Failed").matches(lambda p: values.get(p, ""))

@@ -6,16 +6,16 @@ import threading
 from controller_manager.common.base.clock import loop_served, monotonic, running_loop, working_for
 
 
-async def test_the_running_loop_counts():
+async def test_running_loop_is_the_current_one():
     loop = asyncio.get_running_loop()
     assert (running_loop(), loop_served()) == (loop, loop)
 
 
-def test_outside_of_a_loop_there_is_none():
+def test_outside_of_a_loop_there_is_no_loop():
     assert (running_loop(), loop_served()) == (None, None)
 
 
-async def test_a_thread_has_the_clock_of_the_loop_it_works_for_and_no_other_thread_has():
+async def test_thread_uses_clock_of_the_loop_it_works_for():
     loop, seen = asyncio.get_running_loop(), []
 
     def work() -> None:

@@ -99,7 +99,7 @@ async def outcome(body: Callable[[Block], Coroutine[Any, Any, Any]], block: Bloc
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_block_ends_as_one_of_asyncio_does(body: Any) -> None:
+def test_deadline_ends_block_like_asyncio_timeout(body: Any) -> None:
     deadlines = Deadlines(SECONDS)
 
     async def both() -> None:
@@ -112,7 +112,7 @@ def test_a_block_ends_as_one_of_asyncio_does(body: Any) -> None:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_block_with_a_deadline_that_moves_ends_as_one_of_asyncio_does(body: Any) -> None:
+def test_moving_deadline_ends_block_like_asyncio_timeout(body: Any) -> None:
     deadlines = MovingDeadlines()
 
     async def both() -> None:
@@ -124,7 +124,7 @@ def test_a_block_with_a_deadline_that_moves_ends_as_one_of_asyncio_does(body: An
     assert len(deadlines) == 0
 
 
-def test_a_deadline_is_where_it_was_moved_to_last() -> None:
+def test_deadline_is_due_where_it_was_last_moved() -> None:
     async def moved_twice() -> None:
         loop = asyncio.get_running_loop()
         try:
@@ -140,7 +140,7 @@ def test_a_deadline_is_where_it_was_moved_to_last() -> None:
         run(moved_twice())
 
 
-def test_each_of_many_is_due_after_its_own_time() -> None:
+def test_each_deadline_is_due_after_its_own_time() -> None:
     deadlines = Deadlines(SECONDS)
     ended: list[tuple[int, float]] = []
 
@@ -164,7 +164,7 @@ def test_each_of_many_is_due_after_its_own_time() -> None:
     assert len(deadlines) == 0
 
 
-def test_no_timer_is_left_behind() -> None:
+def test_no_timer_remains_after_block() -> None:
     deadlines = Deadlines(3600)
 
     async def twice() -> None:
@@ -177,7 +177,7 @@ def test_no_timer_is_left_behind() -> None:
     asyncio.run(twice())  # on another loop
 
 
-async def test_who_is_no_task_has_no_deadline() -> None:
+async def test_deadline_outside_a_task_raises_runtime_error() -> None:
     found: list[BaseException] = []
 
     def enter() -> None:
@@ -191,7 +191,7 @@ async def test_who_is_no_task_has_no_deadline() -> None:
     assert [str(error) for error in found] == ["a deadline is that of a task"]
 
 
-def test_many_deadlines_that_move_have_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_moving_deadlines_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     deadlines = MovingDeadlines()
     ended: list[tuple[float, float]] = []
 
@@ -233,7 +233,7 @@ def test_many_deadlines_that_move_have_one_timer(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_deadline_that_is_due_at_once_does_not_hinder_others_on_uvloop(seconds: float) -> None:
+def test_overdue_deadline_does_not_block_others_on_uvloop(seconds: float) -> None:
     deadlines = MovingDeadlines()
 
     async def is_over(due: float) -> None:

@@ -22,14 +22,14 @@ def open_umask():
     os.umask(before)
 
 
-def test_a_folder_is_made_for_its_owner_alone(tmp_path):
+def test_new_folder_is_private(tmp_path):
     private_folder(tmp_path / "a", MARKS)
     write_atomically(tmp_path / "b" / "file", b"x")
     assert (mode(tmp_path / "a"), mode(tmp_path / "b")) == (0o700, 0o700)
 
 
 @pytest.mark.parametrize("names", [(), ("ca.key", "other")])
-def test_one_that_is_empty_or_ours_is_tightened(tmp_path, names):
+def test_empty_or_own_folder_becomes_private(tmp_path, names):
     folder = tmp_path / "a"
     folder.mkdir(mode=0o755)
     for name in names:
@@ -39,7 +39,7 @@ def test_one_that_is_empty_or_ours_is_tightened(tmp_path, names):
     assert {name: mode(folder / name) for name in names} == ({"ca.key": 0o600, "other": 0o644} if names else {})
 
 
-def test_one_that_holds_other_things_is_refused_as_it_is(tmp_path):
+def test_open_folder_with_foreign_files_is_refused(tmp_path):
     folder = tmp_path / "home"
     folder.mkdir(mode=0o755)
     (folder / "letter").touch(0o644)
@@ -48,7 +48,7 @@ def test_one_that_holds_other_things_is_refused_as_it_is(tmp_path):
     assert (mode(folder), mode(folder / "letter")) == (0o755, 0o644)
 
 
-def test_one_that_is_closed_may_hold_anything(tmp_path):
+def test_private_folder_may_contain_other_files(tmp_path):
     (tmp_path / "letter").touch()
     tmp_path.chmod(0o700)
     private_folder(tmp_path, MARKS)

@@ -25,19 +25,19 @@ NAMES = st.sampled_from(["a", "b", "c"])
         ("STABLE", "0.99", True),
     ],
 )
-def test_a_deprecated_family_is_hidden_after_its_grace(stability: Stability, deprecated: str, hidden: bool) -> None:
+def test_deprecated_family_is_hidden_after_grace_releases(stability: Stability, deprecated: str, hidden: bool) -> None:
     assert MetricRules(version="1.36").hides(stability, deprecated) is hidden
     assert not MetricRules(version="1.36", show_hidden=True).hides(stability, deprecated)
 
 
-def test_series_that_become_the_same_are_added_up() -> None:
+def test_series_with_replaced_labels_are_summed() -> None:
     samples = [Sample("asked_total", {"who": who, "why": "x"}, value) for who, value in (("a", 1), ("b", 2), ("c", 4))]
     found, replaced = constrained(samples, {"who": frozenset({"a"})})
     assert {(one.labels["who"], one.value) for one in found} == {("a", 1), ("unexpected", 6)}
     assert replaced == 2
 
 
-def test_the_buckets_of_a_histogram_stay_apart() -> None:
+def test_histogram_buckets_stay_separate() -> None:
     samples = [
         Sample(name, {"who": who, **labels}, 1.0)
         for who in ("a", "b")
@@ -54,7 +54,7 @@ def test_the_buckets_of_a_histogram_stay_apart() -> None:
 
 
 @given(st.lists(st.tuples(NAMES, NAMES, st.integers(0, 9))), st.sets(NAMES))
-def test_nothing_is_lost_and_only_allowed_values_remain(rows: list[tuple[str, str, int]], allowed: set[str]) -> None:
+def test_constrained_series_keep_sum_and_allowed_values(rows: list[tuple[str, str, int]], allowed: set[str]) -> None:
     samples = [Sample("n_total", {"x": x, "y": y}, value) for x, y, value in rows]
     found, replaced = constrained(samples, {"x": frozenset(allowed)})
     assert sum(one.value for one in found) == sum(value for _, _, value in rows)

@@ -33,7 +33,7 @@ def test_gauges_keep_the_last_value() -> None:
 
 
 @given(st.lists(st.floats(min_value=0, max_value=100), max_size=30))
-def test_histograms_count_a_value_in_every_bucket_it_fits(values: list[float]) -> None:
+def test_histogram_counts_value_in_every_larger_bucket(values: list[float]) -> None:
     registry = CollectorRegistry()
     took = Histograms(TOOK, registry)
     for value in values:
@@ -47,7 +47,7 @@ def test_histograms_count_a_value_in_every_bucket_it_fits(values: list[float]) -
         assert registry.get_sample_value("took_seconds_sum", {"who": "eve"}) == pytest.approx(sum(values))
 
 
-def test_distributions_can_be_put_together() -> None:
+def test_distributions_merge() -> None:
     first, second = Distribution((1.0,)), Distribution((1.0,))
     first.observe(0.5)
     second.observe(0.5)
@@ -56,14 +56,14 @@ def test_distributions_can_be_put_together() -> None:
     assert (first.counts, first.sum) == ([2, 1], 3.0)
 
 
-def test_a_counter_without_labels_shows_that_nothing_happened_yet() -> None:
+def test_counter_without_labels_starts_at_0() -> None:
     registry = CollectorRegistry()
     Counters(Family("fires_total", "Fires.", "counter"), registry)
     assert registry.get_sample_value("fires_total") == 0
 
 
 @pytest.mark.parametrize("labels", [(), ("who",)])
-def test_a_histogram_has_no_series_before_anything_was_observed(labels: tuple[str, ...]) -> None:
+def test_histogram_without_observations_has_no_series(labels: tuple[str, ...]) -> None:
     registry = CollectorRegistry()
     heat = Histograms(Family("heat", "Heat.", "histogram", labels, (1.0,)), registry)
     kept = heat.of(*labels)
@@ -72,7 +72,7 @@ def test_a_histogram_has_no_series_before_anything_was_observed(labels: tuple[st
     assert [sample.value for family in registry.collect() for sample in family.samples] == [1, 1, 0.5, 1]
 
 
-def test_what_there_is_no_room_for_is_one_series_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_beyond_limit_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_SERIES", 3)
     registry = CollectorRegistry()
     asked, took = Counters(ASKED, registry), Histograms(TOOK, registry)
@@ -91,18 +91,18 @@ def test_what_there_is_no_room_for_is_one_series_more(monkeypatch: pytest.Monkey
     ("bound", "text"),
     [(1.0, "1"), (0.5, "0.5"), (1e-8, "1e-08"), (1048576.0, "1.048576e+06"), (7776000.0, "7.776e+06"), (10.0, "10")],
 )
-def test_bounds_read_as_go_writes_them(bound: float, text: str) -> None:
+def test_bound_text_equals_go(bound: float, text: str) -> None:
     assert bound_text(bound) == text
 
 
-def test_the_help_says_how_stable_a_family_is() -> None:
+def test_help_contains_stability_and_deprecation() -> None:
     registry = CollectorRegistry()
     Counters(Family("old_total", "Old.", "counter", stability="BETA", deprecated="1.35"), registry)
     (found,) = text_string_to_metric_families(generate_latest(registry).decode())
     assert found.documentation == "[BETA] (Deprecated since 1.35.0) Old."
 
 
-def test_a_count_that_is_kept_is_that_of_its_labels() -> None:
+def test_counter_handle_updates_its_series() -> None:
     registry = CollectorRegistry()
     asked = Counters(ASKED, registry)
     kept = asked.of("eve", "why")
@@ -112,7 +112,7 @@ def test_a_count_that_is_kept_is_that_of_its_labels() -> None:
     assert registry.get_sample_value("asked_total", {"who": "eve", "what": "why"}) == 2
 
 
-def test_a_series_that_counted_nothing_is_shown_where_somebody_said_so() -> None:
+def test_series_with_zero_increment_is_shown() -> None:
     registry = CollectorRegistry()
     Counters(ASKED, registry).add("eve", "why", by=0.0)
     assert registry.get_sample_value("asked_total", {"who": "eve", "what": "why"}) == 0

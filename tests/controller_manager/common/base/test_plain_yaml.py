@@ -13,7 +13,7 @@ MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]
     "text",
     ["", "a", "a: [1, 2.5, yes, ~, 2026-11-20]", "a: &x {b: 1}\nc: {<<: *x, d: *x}", "{a: 1, a: 2}", b"\xff\xfea\x00"],
 )
-def test_plain_data_is_read_as_yaml_says(text):
+def test_plain_yaml_equals_safe_load(text):
     assert read_yaml(text) == yaml.safe_load(text)
 
 
@@ -44,13 +44,13 @@ def test_plain_data_is_read_as_yaml_says(text):
     ],
     ids=range(21),
 )
-def test_anything_else_is_refused_without_a_word_of_it(text, why):
+def test_other_yaml_is_refused_with_reason(text, why):
     with pytest.raises(NotPlain) as refusal:
         read_yaml(text)
     assert str(refusal.value) == why
 
 
-def test_a_key_may_have_to_be_the_only_one():
+def test_duplicate_keys_are_refused_on_request():
     assert read_yaml("{a: {b: 1}, b: 1}", unique_keys=True) == {"a": {"b": 1}, "b": 1}
     with pytest.raises(NotPlain, match=r"^line 3: a key is there twice$"):
         read_yaml("a:\n  b: 1\n  b: 2\n", unique_keys=True)

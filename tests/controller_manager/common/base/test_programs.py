@@ -21,7 +21,7 @@ class Held:
         self.end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(self.end, True)
 
-    async def let_go(self) -> None:
+    async def wait_until_closed(self) -> None:
         """Return once all of them are gone."""
         assert await asyncio.to_thread(os.read, self.end, 1) == b""
 
@@ -38,7 +38,7 @@ async def run(script: str, seconds: float = 60.0, longest: int = 100) -> Program
 
 
 @pytest.mark.virtual
-async def test_output_and_errors_come_in_their_order_while_time_stands_still() -> None:
+async def test_output_and_errors_are_ordered_in_virtual_time() -> None:
     async with Tasks() as tasks:
         tasks.start(asyncio.sleep(5), name="a timer")
         assert await run("echo a; echo b >&2; echo c; exit 3") == ProgramResult(3, b"a\nb\nc\n")
@@ -48,40 +48,40 @@ async def test_output_and_errors_come_in_their_order_while_time_stands_still() -
 
 
 @pytest.mark.virtual
-async def test_one_that_is_not_there_is_an_error() -> None:
+async def test_missing_program_raises_file_not_found() -> None:
     with pytest.raises(FileNotFoundError):
         await run_program(["/nowhere/program"], seconds=60, longest=1)
 
 
 @pytest.mark.virtual
-async def test_one_that_hangs_is_killed_with_what_it_started_though_it_has_ended_itself(held: Held) -> None:
+async def test_hanging_program_is_killed_with_its_children(held: Held) -> None:
     with pytest.raises(TimeoutError):
         await run(f"{held.hold}; sleep 1000 &")
     assert 60 <= monotonic() < 70
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
-async def test_one_that_says_too_much_is_killed(held: Held) -> None:
+async def test_program_with_too_much_output_is_killed(held: Held) -> None:
     assert len((await run("head -c 100 /dev/zero")).output) == 100
     with pytest.raises(TooMuchOutputError):
         await run(f"{held.hold}; yes")
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
-async def test_one_whose_caller_is_cancelled_is_killed(held: Held, tmp_path: Path) -> None:
+async def test_program_of_cancelled_caller_is_killed(held: Held, tmp_path: Path) -> None:
     began = tmp_path / "began"
     os.mkfifo(began)
     async with Tasks() as tasks:
         tasks.start(run(f"{held.hold}; sleep 1000 & echo >{began}; wait"), name="a program")
         await asyncio.to_thread(began.read_bytes)
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("turns", range(2, 7))
-async def test_one_whose_caller_is_cancelled_while_it_starts_is_killed(held: Held, tmp_path: Path, turns: int) -> None:
+async def test_program_cancelled_while_starting_is_killed(held: Held, tmp_path: Path, turns: int) -> None:
     began = tmp_path / "began"
     os.mkfifo(began)
     async with Tasks() as tasks:
@@ -90,13 +90,13 @@ async def test_one_whose_caller_is_cancelled_while_it_starts_is_killed(held: Hel
             await asyncio.sleep(0)
         began.read_bytes()  # the loop does not go on before the program does
         task.cancel()
-    await held.let_go()
+    await held.wait_until_closed()
 
 
 @pytest.mark.virtual
-async def test_one_may_have_an_environment_of_its_own_and_tell_its_errors_elsewhere() -> None:
+async def test_program_gets_environment_and_error_stream() -> None:
     words = ("/bin/sh", "-c", "echo $WORD; echo wrong >&2")
-    told = await run_program(
+    result = await run_program(
         words, seconds=60, longest=100, environment={"WORD": "said"}, errors=asyncio.subprocess.DEVNULL
     )
-    assert told == ProgramResult(0, b"said\n")
+    assert result == ProgramResult(0, b"said\n")

@@ -9,7 +9,7 @@ from controller_manager.common.base.random import SystemRandom
 
 
 @pytest.mark.parametrize("bits", [1, 24, 127, 128, 129, 300])
-def test_as_many_bits_as_are_asked_for(bits: int) -> None:
+def test_random_numbers_have_the_requested_bits(bits: int) -> None:
     source = SystemRandom()
     drawn = [source.getrandbits(bits) for _ in range(1000)]
     assert max(drawn) < 1 << bits
@@ -17,14 +17,14 @@ def test_as_many_bits_as_are_asked_for(bits: int) -> None:
     assert sum(number & 1 for number in drawn) > 300
 
 
-def test_nothing_is_drawn_twice() -> None:
+def test_random_numbers_never_repeat_across_threads() -> None:
     source = SystemRandom()
     with ThreadPoolExecutor(4) as threads:
         drawn = list(threads.map(lambda _: source.getrandbits(128), range(4000)))
     assert len(set(drawn)) == 4000
 
 
-def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_randomness_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     usual = os.urandom
     monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or usual(size))
@@ -34,7 +34,7 @@ def test_the_system_is_asked_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert len(asked) == 2
 
 
-def test_secrets_are_drawn_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_read_from_system_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     source = SystemRandom()
     source.getrandbits(128)
     pool = list(source._drawn)
@@ -42,7 +42,7 @@ def test_secrets_are_drawn_when_they_are_asked_for(monkeypatch: pytest.MonkeyPat
     assert source._drawn == pool
 
 
-def test_a_process_that_is_forked_draws_for_itself() -> None:
+def test_forked_process_has_its_own_randomness() -> None:
     source = SystemRandom()
     source.getrandbits(128)
     read, write = os.pipe()
@@ -51,7 +51,7 @@ def test_a_process_that_is_forked_draws_for_itself() -> None:
         os.write(write, source.getrandbits(128).to_bytes(16))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    told = int.from_bytes(os.read(read, 16))
+    number = int.from_bytes(os.read(read, 16))
     os.close(read)
     os.close(write)
-    assert told not in {source.getrandbits(128) for _ in range(255)}
+    assert number not in {source.getrandbits(128) for _ in range(255)}

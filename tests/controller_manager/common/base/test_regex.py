@@ -30,7 +30,7 @@ from tests.pace import cpu_limit
         ("(a?){900}a{900}", "a" * 899, False),
     ],
 )
-def test_an_expression_is_found_anywhere(pattern: str, text: str, expected: bool) -> None:
+def test_regex_matches_anywhere(pattern: str, text: str, expected: bool) -> None:
     assert compile_regex(pattern).matches(text) is expected
 
 
@@ -57,7 +57,7 @@ def test_an_expression_is_found_anywhere(pattern: str, text: str, expected: bool
         (r"\pL{1000}", r"expression too large: `\pL{1000}`"),
     ],
 )
-def test_a_wrong_expression_is_refused_as_go_says_it(pattern: str, reason: str) -> None:
+def test_malformed_regex_has_go_error_text(pattern: str, reason: str) -> None:
     with pytest.raises(ValueError) as refused:
         Regex(pattern)
     assert str(refused.value) == f"error parsing regexp: {reason}"
@@ -77,16 +77,16 @@ def test_a_wrong_expression_is_refused_as_go_says_it(pattern: str, reason: str) 
         ("x", "", -1, []),
     ],
 )
-def test_matches_are_whole_and_do_not_overlap(pattern: str, text: str, limit: int, expected: list[str]) -> None:
+def test_find_all_returns_non_overlapping_matches(pattern: str, text: str, limit: int, expected: list[str]) -> None:
     assert compile_regex(pattern).find_all(text, limit) == expected
 
 
-def test_the_first_match_is_found() -> None:
+def test_find_returns_the_first_match() -> None:
     assert compile_regex("b(c)?é?").find("abcéd") == "bcé"
     assert compile_regex("x").find("abc") is None
     assert compile_regex("x*").find("abc") == ""
 
 
-def test_time_is_linear_in_the_text() -> None:
+def test_matching_time_is_linear() -> None:
     with cpu_limit(1.0):
         assert not compile_regex("^(a+)+$").matches("a" * 100_000 + "!")

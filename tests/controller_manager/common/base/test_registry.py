@@ -41,7 +41,7 @@ class Slow(Collector):
         return [GaugeMetricFamily("slow", "Slow.", value=1)]
 
 
-def test_a_disabled_family_is_neither_shown_nor_kept() -> None:
+def test_disabled_family_is_not_shown_or_stored() -> None:
     registry = registry_with(MetricRules(disabled=frozenset({"asked_total"})))
     asked = Counters(ASKED, registry)
     asked.add("eve")
@@ -50,14 +50,14 @@ def test_a_disabled_family_is_neither_shown_nor_kept() -> None:
     assert registry.get_sample_value("disabled_metrics_total") == 1
 
 
-def test_a_disabled_collector_is_never_asked() -> None:
+def test_disabled_collector_is_not_collected() -> None:
     registry, slow = registry_with(MetricRules(disabled=frozenset({"slow"}))), Slow()
     registry.register(slow)
     assert "slow" not in names(registry)
     assert not slow.asked
 
 
-def test_families_of_others_are_disabled_by_the_names_they_are_queried_by() -> None:
+def test_prometheus_client_families_are_disabled_by_query_name() -> None:
     registry = registry_with(MetricRules(disabled=frozenset({"foreign_total"})))
     Counter("foreign", "Not ours.", registry=registry).inc()
     assert "foreign_total" not in names(registry)
@@ -73,13 +73,13 @@ def test_hidden_families_are_counted_and_shown_on_demand() -> None:
     assert registry.get_sample_value("hidden_metrics_total") == 0
 
 
-def test_disabling_outranks_showing_hidden_ones() -> None:
+def test_disabled_family_is_not_shown_with_show_hidden() -> None:
     registry = registry_with(MetricRules(version="1.36", show_hidden=True, disabled=frozenset({"old_total"})))
     Counters(OLD, registry)
     assert "old_total" not in names(registry)
 
 
-def test_labels_are_limited_to_those_allowed_wherever_a_family_comes_from() -> None:
+def test_allowed_labels_apply_to_all_families() -> None:
     allowed = {name: {"who": frozenset({"eve"})} for name in ("asked_total", "foreign_total")}
     registry = registry_with(MetricRules(allowed=allowed))
     asked, foreign = Counters(ASKED, registry), Counter("foreign", "Not ours.", ["who"], registry=registry)
@@ -96,7 +96,7 @@ def test_labels_are_limited_to_those_allowed_wherever_a_family_comes_from() -> N
     assert after == before + 4
 
 
-def test_registered_families_are_told_by_stability_and_deprecation() -> None:
+def test_registered_metrics_total_by_stability_and_deprecation() -> None:
     registry = registry_with(MetricRules(version="1.36", show_hidden=True))
     Counters(OLD, registry)
     Counters(ASKED, registry)
@@ -105,7 +105,7 @@ def test_registered_families_are_told_by_stability_and_deprecation() -> None:
     assert registry.get_sample_value("registered_metrics_total", {**labels, "deprecated_version": ""}) == 2
 
 
-def test_what_starts_anew_takes_its_own_place_and_nobody_elses() -> None:
+def test_registering_same_family_again_replaces_it() -> None:
     registry = Registry()
     Counters(GREETED, registry).add("en")
     again = Counters(GREETED, registry)

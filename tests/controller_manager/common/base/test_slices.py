@@ -31,7 +31,7 @@ def looks(pace: Pace, now: float, rounds: int, took: float, *, arrived: bool = F
     return [pace.decide(now + number * took, arrived=arrived) for number in range(1, rounds + 1)]
 
 
-def test_a_slice_is_due_when_the_loop_has_been_quiet_for_a_moment() -> None:
+def test_slice_is_due_after_quiet_rounds() -> None:
     pace = Pace(0.0)
     assert pace.decide(0.01 * MILLI, arrived=True)
     pace.spent(0.01 * MILLI, 10 * MILLI)  # so that only quiet makes another one due
@@ -42,7 +42,7 @@ def test_a_slice_is_due_when_the_loop_has_been_quiet_for_a_moment() -> None:
 
 
 @pytest.mark.parametrize("arrived", [True, False], ids=["requests come", "something else goes on"])
-def test_while_there_is_short_work_a_slice_is_due_when_that_had_seven_times_as_much(arrived: bool) -> None:
+def test_beside_short_work_slices_get_one_eighth(arrived: bool) -> None:
     pace = Pace(0.0)
     assert looks(pace, 0.0, 3, 10 * MICRO)[-1] is True
     now = 30 * MICRO + 0.3 * MILLI
@@ -52,7 +52,7 @@ def test_while_there_is_short_work_a_slice_is_due_when_that_had_seven_times_as_m
     assert due.index(True) == 22  # of 0.3 ms each, after a slice of 1 ms and a seventh of 0.3 ms to begin with
 
 
-def test_a_slice_during_which_the_machine_stood_still_does_not_hold_back_others_for_long() -> None:
+def test_long_pause_of_machine_does_not_delay_slices() -> None:
     pace = Pace(0.0)
     assert pace.decide(0.01 * MILLI, arrived=True)
     pace.spent(0.01 * MILLI, 3.0)
@@ -60,7 +60,7 @@ def test_a_slice_during_which_the_machine_stood_still_does_not_hold_back_others_
     assert due.index(True) < 36
 
 
-def test_slices_are_short_until_it_has_been_calm_for_a_while() -> None:
+def test_slices_are_short_until_loop_is_quiet() -> None:
     pace = Pace(0.0)
     pace.decide(MILLI, arrived=True)
     assert pace.slice < SLICE
@@ -70,7 +70,7 @@ def test_slices_are_short_until_it_has_been_calm_for_a_while() -> None:
     assert pace.slice == SLICE
 
 
-def test_a_loop_whose_rounds_take_long_is_quiet_too() -> None:
+def test_loop_with_slow_rounds_is_quiet_too() -> None:
     pace = Pace(0.0)
     pace.decide(MILLI, arrived=True)
     pace.spent(MILLI, 50 * MILLI)
@@ -81,9 +81,7 @@ def test_a_loop_whose_rounds_take_long_is_quiet_too() -> None:
     st.lists(st.integers(1, 5), min_size=1, max_size=5),
     st.lists(st.floats(0.1, 1.0), min_size=200, max_size=200),
 )
-def test_callers_who_always_wait_have_the_same_whatever_their_connections_and_pieces(
-    connections: list[int], costs: list[float]
-) -> None:
+def test_waiting_callers_share_equally_across_connections(connections: list[int], costs: list[float]) -> None:
     queue: FairQueue[str] = FairQueue()
     had: Counter[str] = Counter()
     for number, count in enumerate(connections):
@@ -98,7 +96,7 @@ def test_callers_who_always_wait_have_the_same_whatever_their_connections_and_pi
     assert len(queue) == sum(connections)
 
 
-def test_the_connections_of_a_caller_come_in_turn() -> None:
+def test_connections_of_a_caller_take_turns() -> None:
     queue: FairQueue[str] = FairQueue()
     for name in ("a1", "a2", "b1"):
         queue.add(name[0], name)
@@ -110,7 +108,7 @@ def test_the_connections_of_a_caller_come_in_turn() -> None:
     assert taken == ["a1", "b1", "a2", "b1", "a1", "b1"]
 
 
-def test_who_comes_back_has_had_no_less_than_who_was_there() -> None:
+def test_returning_caller_gets_no_credit_for_its_absence() -> None:
     queue: FairQueue[str] = FairQueue()
     queue.add("a", "a")
     for _ in range(10):
@@ -160,7 +158,7 @@ async def rounds(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_long_work_has_its_part_beside_short_work_and_else_everything() -> None:
+async def test_long_work_gets_minimum_share_beside_short_work() -> None:
     clock, had = Clock(), Counter[str]()
     slices = Slices(asyncio.get_running_loop(), clock)
     load = Load(slices, clock, 0.2 * MILLI)
@@ -176,7 +174,7 @@ async def test_long_work_has_its_part_beside_short_work_and_else_everything() ->
     lister.cancel()
 
 
-async def test_callers_share_what_is_left_however_many_connections_they_have() -> None:
+async def test_callers_share_equally_with_any_number_of_connections() -> None:
     clock, had = Clock(), Counter[str]()
     slices = Slices(asyncio.get_running_loop(), clock)
     many = [asyncio.ensure_future(take_part(slices, "many", had, lambda: 0.4 * MILLI, clock)) for _ in range(10)]
@@ -187,7 +185,7 @@ async def test_callers_share_what_is_left_however_many_connections_they_have() -
         task.cancel()
 
 
-async def test_a_waiter_that_is_cancelled_holds_up_nobody_and_nothing_goes_on_without_waiters() -> None:
+async def test_cancelled_waiters_do_not_block_others() -> None:
     clock, had = Clock(), Counter[str]()
     slices = Slices(asyncio.get_running_loop(), clock)
     tasks = [asyncio.ensure_future(take_part(slices, name, had, lambda: MILLI, clock)) for name in "abc"]
@@ -206,7 +204,7 @@ async def test_a_waiter_that_is_cancelled_holds_up_nobody_and_nothing_goes_on_wi
     assert clock.now == stopped  # nobody looks at the clock any more
 
 
-async def test_where_nobody_hands_out_slices_others_have_a_turn() -> None:
+async def test_give_way_without_slices_yields_to_loop() -> None:
     seen = []
     asyncio.get_running_loop().call_soon(seen.append, "turn")
     await give_way()

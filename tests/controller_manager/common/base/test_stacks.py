@@ -10,7 +10,7 @@ def fall(depth: int) -> Stack:
     return fall(depth - 1) if depth else running_stack(sys._getframe())
 
 
-def test_a_deep_stack_keeps_its_innermost_frames() -> None:
+def test_deep_stack_keeps_its_innermost_frames() -> None:
     found = fall(2 * stacks.DEEPEST)
     assert len(found) == stacks.DEEPEST
     assert {frame.function for frame in found} == {"fall"}
@@ -18,7 +18,7 @@ def test_a_deep_stack_keeps_its_innermost_frames() -> None:
     assert found[0].first_line == fall.__code__.co_firstlineno == found[0].line - 1
 
 
-def test_it_may_be_cut_at_a_frame() -> None:
+def test_stack_is_cut_at_a_frame() -> None:
     assert [frame.function for frame in running_stack(sys._getframe(), within=sys._getframe())] == [
-        "test_it_may_be_cut_at_a_frame"
+        "test_stack_is_cut_at_a_frame"
     ]

@@ -11,7 +11,7 @@ from controller_manager.common.base.standard_library import awaited, verified_ch
 from controller_manager.common.serving import tls
 
 
-async def test_a_task_tells_what_wakes_it():
+async def test_awaited_returns_the_future_of_a_task():
     future = asyncio.get_running_loop().create_future()
 
     async def wait() -> None:
@@ -51,7 +51,7 @@ def handshake(*, shows: bool) -> ssl.SSLObject:
     return ends[0]
 
 
-def test_a_connection_tells_by_whom_the_certificate_of_its_client_is_verified():
+def test_verified_chain_contains_certificate_and_authority():
     chain = verified_chain(handshake(shows=True))
     leaf, root = map(x509.load_der_x509_certificate, chain)
     assert [name.rfc4514_string() for name in (leaf.subject, leaf.issuer, root.subject)] == [
@@ -60,5 +60,5 @@ def test_a_connection_tells_by_whom_the_certificate_of_its_client_is_verified():
     assert chain[0] == leaf.public_bytes(Encoding.DER)
 
 
-def test_there_is_no_chain_without_a_certificate():
+def test_verified_chain_is_empty_without_certificate():
     assert verified_chain(handshake(shows=False)) == []

@@ -18,7 +18,7 @@ async def cancelled_from_within() -> None:
 
 
 @pytest.mark.parametrize("kind", ["error", "cancelled from within"])
-async def test_work_that_fails_is_done_again(kind: str) -> None:
+async def test_failed_work_is_restarted_with_backoff(kind: str) -> None:
     attempts: list[float] = []
 
     async def work() -> None:
@@ -33,7 +33,7 @@ async def test_work_that_fails_is_done_again(kind: str) -> None:
     assert attempts == [0.0, 1.0, 3.0, 7.0]
 
 
-async def test_an_error_of_the_body_is_raised_as_it_is_once_its_tasks_have_ended() -> None:
+async def test_body_error_is_raised_after_its_tasks_ended() -> None:
     ended: list[str] = []
 
     async def work() -> None:
@@ -53,7 +53,7 @@ async def test_an_error_of_the_body_is_raised_as_it_is_once_its_tasks_have_ended
     assert ended == ["work"]
 
 
-async def test_a_task_that_fails_ends_the_body_and_the_others() -> None:
+async def test_failed_task_cancels_body_and_other_tasks() -> None:
     async def work() -> None:
         await asyncio.sleep(1)
         raise ValueError("boom")
@@ -69,7 +69,7 @@ async def test_a_task_that_fails_ends_the_body_and_the_others() -> None:
     assert [str(error) for error in caught.value.exceptions] == ["boom"]
 
 
-async def test_cancelling_ends_it() -> None:
+async def test_cancelling_ends_kept_work() -> None:
     async with Tasks() as tasks:
         task = tasks.start(keep_running(asyncio.Event().wait, get_logger("test"), name="test"), name="kept")
         await asyncio.sleep(1)
@@ -79,7 +79,7 @@ async def test_cancelling_ends_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["group", "all of"])
-async def test_cancelling_ends_it_though_it_fails_at_that_moment(kind: str) -> None:
+async def test_cancelling_ends_work_failing_at_that_moment(kind: str) -> None:
     failing = asyncio.Event()
 
     async def fail() -> None:
@@ -104,7 +104,7 @@ async def test_cancelling_ends_it_though_it_fails_at_that_moment(kind: str) -> N
         assert task.cancelled()
 
 
-async def test_the_first_of_several_decides_and_the_others_end() -> None:
+async def test_first_of_returns_first_result_and_cancels_others() -> None:
     ended: list[float] = []
 
     async def work(seconds: float, fails: bool = False) -> float:
@@ -124,7 +124,7 @@ async def test_the_first_of_several_decides_and_the_others_end() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
-async def test_all_of_work_that_fails_leaves_its_caller_as_it_was(others: int) -> None:
+async def test_all_of_with_failure_leaves_caller_uncancelled(others: int) -> None:
     async def fail() -> None:
         raise OSError("no")
 

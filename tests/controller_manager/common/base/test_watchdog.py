@@ -20,12 +20,12 @@ from controller_manager.common.base.watchdog import Hold, Look, Watchdog
 BLOCK = 0.4
 
 
-def _in_the_way(_key: str) -> None:
+def _block_loop(_key: str) -> None:
     time.sleep(BLOCK)
 
 
 async def _reconcile(key: str) -> None:
-    _in_the_way(key)
+    _block_loop(key)
 
 
 def _by_key(frame: FrameType) -> str:
@@ -67,22 +67,22 @@ async def _blocked(tasks: Tasks, watchdog: Watchdog, times: int = 1) -> None:
 
 
 @pytest.mark.usefixtures("every_delay")
-async def test_who_blocks_the_event_loop_is_named_with_its_task_and_stack(tasks, registry, lines) -> None:
+async def test_blocking_task_is_logged_with_stack(tasks, registry, lines) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry))
     assert {line["event"] for line in lines} == {"the event loop was blocked"}
     line = next(line for line in lines if line["by"] == "endpoints default/a")
-    assert str(line["stack"]).startswith("_in_the_way (test_watchdog.py:")
+    assert str(line["stack"]).startswith("_block_loop (test_watchdog.py:")
     assert "< _reconcile (test_watchdog.py:" in str(line["stack"])
     assert line["seconds"] >= BLOCK / 2
 
 
 @pytest.mark.usefixtures("every_delay")
-async def test_a_frame_may_tell_on_whose_behalf_it_runs(tasks, registry, lines) -> None:
+async def test_frame_can_name_its_request(tasks, registry, lines) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry, _by_key))
     assert "GET default/a of jane" in [line["by"] for line in lines]
 
 
-async def test_delays_of_the_event_loop_are_exported(tasks, registry) -> None:
+async def test_loop_delays_are_exported(tasks, registry) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry))
     name = "asyncio_event_loop_delay_seconds"
     whole = registry.get_sample_value(f"{name}_count")
@@ -91,7 +91,7 @@ async def test_delays_of_the_event_loop_are_exported(tasks, registry) -> None:
     assert (registry.get_sample_value(f"{name}_sum") or 0) >= BLOCK / 2
 
 
-async def test_the_log_is_not_flooded_by_a_loop_that_is_blocked_again_and_again(tasks, registry, lines) -> None:
+async def test_repeated_blocking_is_logged_once(tasks, registry, lines) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry), times=3)
     assert len(lines) == 1
 
@@ -106,13 +106,13 @@ async def test_the_log_is_not_flooded_by_a_loop_that_is_blocked_again_and_again(
         ([30, 31], []),
     ],
 )
-def test_each_look_stands_for_the_time_until_the_next(times: list[int], delays: list[int]):
+def test_each_sample_counts_until_the_next(times: list[int], delays: list[int]):
     hold = Hold(0, tuple(Look(time, ()) for time in times), 30)
     assert [delay for _, delay in hold.shares()] == delays
 
 
 @given(st.lists(st.integers(1, 100), max_size=10, unique=True), st.integers(1, 100))
-def test_all_of_a_stretch_is_accounted_for(times: list[int], answered: int):
+def test_shares_sum_to_the_whole_hold(times: list[int], answered: int):
     delays = Hold(0, tuple(Look(time, ()) for time in sorted(times)), answered).shares()
     assert all(delay > 0 for _, delay in delays)
     assert sum(delay for _, delay in delays) in (0, answered)
@@ -120,17 +120,17 @@ def test_all_of_a_stretch_is_accounted_for(times: list[int], answered: int):
 
 @pytest.mark.usefixtures("every_delay")
 @pytest.mark.parametrize("recorded", [True, False])
-async def test_what_holds_the_loop_is_recorded_where_that_is_asked_for(tasks, registry, lines, recorded: bool) -> None:
+async def test_holds_are_recorded_on_request(tasks, registry, lines, recorded: bool) -> None:
     holds: list[Hold] = []
     await _blocked(tasks, Watchdog(get_logger("test"), registry, record=holds.append if recorded else None))
     seen = [share for hold in holds for share in hold.shares() if share[0].task == "endpoints default/a"]
     assert bool(seen) == recorded
-    assert {look.stack[0].function for look, _ in seen} <= {"_in_the_way"}
+    assert {look.stack[0].function for look, _ in seen} <= {"_block_loop"}
     assert not recorded or sum(nanoseconds for _, nanoseconds in seen) >= BLOCK / 2 * 1e9
     assert "endpoints default/a" in [line["by"] for line in lines]
 
 
-async def test_its_thread_ends_with_it(registry) -> None:
+async def test_watchdog_thread_ends_with_its_task(registry) -> None:
     before = set(threading.enumerate())
     async with Tasks() as tasks:
         tasks.start(Watchdog(get_logger("test"), registry).run(), name="watchdog")

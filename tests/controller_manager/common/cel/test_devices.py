@@ -33,7 +33,7 @@ DEVICE = msgspec.json.decode(
         ('cel.bind(a, device.attributes["d.org"], a.fast && a.numa == 1)', True),
     ],
 )
-def test_devices_are_selected(expression: str, found: bool) -> None:
+def test_device_selector_expressions(expression: str, found: bool) -> None:
     assert selects(expression, device_value("d.org", DEVICE))[0] is found
 
 
@@ -49,7 +49,7 @@ def test_devices_are_selected(expression: str, found: bool) -> None:
         ("[1, 2, 3, 4].all(a, " * 3 + '"x".matches("(x+x+)+y") || true' + ")" * 3, None),
     ],
 )
-def test_an_expression_may_have_no_value(expression: str, problem: str | None) -> None:
+def test_unusable_device_selector_raises_selector_error(expression: str, problem: str | None) -> None:
     if problem is None:
         assert selects(expression, device_value("d.org", DEVICE))[1] > 0
         return
@@ -58,7 +58,7 @@ def test_an_expression_may_have_no_value(expression: str, problem: str | None) -
     assert problem in str(error.value)
 
 
-def test_an_evaluation_may_cost_only_so_much() -> None:
+def test_device_selector_has_a_cost_limit() -> None:
     numbers = ", ".join(map(str, range(60)))
     loops = "".join(f"[{numbers}].all({name}, " for name in "abcd")
     with pytest.raises(SelectorError, match="cost limit"):
@@ -66,7 +66,7 @@ def test_an_evaluation_may_cost_only_so_much() -> None:
 
 
 @pytest.mark.parametrize("attribute", [{}, {"version": "1"}])
-def test_attributes_have_a_value_of_a_known_type(attribute: dict[str, Any]) -> None:
+def test_attribute_of_unknown_type_raises_selector_error(attribute: dict[str, Any]) -> None:
     device = msgspec.convert({"name": "d", "attributes": {"a": attribute}}, type=Device)
     with pytest.raises(SelectorError, match="attribute a: "):
         device_value("d.org", device)

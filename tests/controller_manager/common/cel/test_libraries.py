@@ -62,7 +62,7 @@ def asked(expression: str) -> AuthorizationCheck:
         ),
     ],
 )
-def test_the_authorizer_is_asked(expression: str, check: AuthorizationCheck) -> None:
+def test_authorizer_receives_the_check(expression: str, check: AuthorizationCheck) -> None:
     assert asked(expression) == check
 
 
@@ -70,7 +70,7 @@ def test_the_authorizer_is_asked(expression: str, check: AuthorizationCheck) -> 
     ("question", "expected"),
     [("allowed()", False), ("reason()", "why"), ("errored()", True), ("error()", "broken")],
 )
-def test_an_expression_reads_the_decision(question: str, expected: object) -> None:
+def test_expression_reads_the_decision(question: str, expected: object) -> None:
     authorizer = AuthorizerValue(lambda check: DecisionValue(allowed=False, reason="why", error="broken"))
     assert value(f"authorizer.path('/x').check('get').{question}", authorizer=authorizer) == expected
 
@@ -85,7 +85,7 @@ def test_an_expression_reads_the_decision(question: str, expected: object) -> No
         ("authorizer == authorizer", "no such overload"),
     ],
 )
-def test_a_question_that_is_none_is_an_error(expression: str, message: str) -> None:
+def test_malformed_check_is_an_evaluation_error(expression: str, message: str) -> None:
     with pytest.raises(EvaluationError) as error:
         value(expression, authorizer=AuthorizerValue(lambda check: DecisionValue(allowed=True)))
     assert error.value.message == message
@@ -98,7 +98,7 @@ def test_a_question_that_is_none_is_an_error(expression: str, message: str) -> N
         ("authorizer.group('').resource('pods').labelSelector('a=b').check('get').allowed()", 350_115),
     ],
 )
-def test_what_a_question_costs(expression: str, cost: int) -> None:
+def test_cost_of_authorizer_checks(expression: str, cost: int) -> None:
     budget = CostBudget()
     compiled = program(expression)
     compiled.evaluate({"authorizer": AuthorizerValue(lambda check: DecisionValue(allowed=True))}, budget)
@@ -106,7 +106,7 @@ def test_what_a_question_costs(expression: str, cost: int) -> None:
     assert (compiled.estimate().min, compiled.estimate().max) == (cost, cost)
 
 
-async def test_an_evaluation_waits_for_decisions_between_its_attempts() -> None:
+async def test_evaluation_is_repeated_until_checks_are_decided() -> None:
     compiled = program("authorizer.path('/a').check('get').allowed() && authorizer.path('/b').check('get').allowed()")
     questions = []
 
@@ -121,7 +121,7 @@ async def test_an_evaluation_waits_for_decisions_between_its_attempts() -> None:
     assert questions == ["/a", "/b"]
 
 
-def test_what_is_undecided_is_no_error_of_the_expression() -> None:
+def test_undecided_check_is_raised_through_operators() -> None:
     def decide(check: AuthorizationCheck) -> DecisionValue:
         raise Undecided(check)
 
@@ -142,17 +142,17 @@ def test_what_is_undecided_is_no_error_of_the_expression() -> None:
         "x.map(i, s).join(s).replace('0', '00').findAll('')",
     ],
 )
-def test_nothing_is_made_that_nobody_could_pay(expression: str) -> None:
+def test_excessive_results_are_refused_before_allocation(expression: str) -> None:
     with pytest.raises((CostExceeded, EvaluationError)):
         value(expression, s="1000000000000000", x=list(range(3000)))
 
 
-def test_what_has_equal_keys_keeps_its_order() -> None:
+def test_sort_by_is_stable() -> None:
     items = [{"n": n % 3, "at": n} for n in range(40)]
     assert value("x.sortBy(i, i.n)", x=items) == sorted(items, key=lambda item: item["n"])
 
 
-def test_keys_of_json_pointers() -> None:
+def test_json_pointer_keys_are_escaped() -> None:
     environment = Environment.base().with_libraries(MUTATIONS)
     escaped = environment.compile("jsonpatch.escapeKey('a/b~c')").evaluate({}, CostBudget())
     assert escaped == "a~1b~0c"

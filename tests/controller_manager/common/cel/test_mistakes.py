@@ -42,7 +42,7 @@ ENVIRONMENT = Environment.base().extend({"self": ROOT.type, "oldSelf": ROOT.type
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=str(number)) for number, row in enumerate(ROWS)])
-def test_row(row: dict[str, str]) -> None:
+def test_compile_errors_equal_recorded_ones(row: dict[str, str]) -> None:
     with pytest.raises(CompileError) as caught:
         ENVIRONMENT.compile(row["expr"])
     assert caught.value.display() == row["error"]
@@ -60,7 +60,7 @@ def test_row(row: dict[str, str]) -> None:
         "true ? 1 : " * MAX_DEPTH + "1",
     ],
 )
-def test_depth_is_bounded(nested: str) -> None:
+def test_nesting_depth_is_bounded(nested: str) -> None:
     with pytest.raises(CompileError, match=f"expression recursion limit exceeded: {MAX_DEPTH}"):
         parse(nested)
 
@@ -70,17 +70,17 @@ def test_long_flat_expressions_are_not_deep() -> None:
     parse("[" + ",".join(["1"] * 5000) + "]")
 
 
-def test_size_is_bounded() -> None:
+def test_expression_size_is_bounded() -> None:
     with pytest.raises(CompileError, match=f"size: {MAX_CODE_POINTS + 1}, limit {MAX_CODE_POINTS}"):
         parse(" " * MAX_CODE_POINTS + "1")
 
 
-def test_errors_are_bounded_where_everything_is_wrong() -> None:
+def test_number_of_errors_is_bounded() -> None:
     with pytest.raises(CompileError) as caught:
         parse("@ ] , " * 10_000)
     assert len(caught.value.issues) <= 101
 
 
-def test_what_macros_copy_is_bounded() -> None:
+def test_macro_expansion_is_bounded() -> None:
     with pytest.raises(CompileError, match="optMap\\(\\) of an expression of more than 5000 parts"):
         parse("optional.of(1)" + ".optMap(a, a)" * 60)

@@ -34,7 +34,7 @@ ENVIRONMENT = Environment.base().extend({"object": DYN, "oldObject": DYN, "param
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["expr"]) for row in ROWS])
-def test_row(row: dict[str, Any]) -> None:
+def test_mutation_outcomes_equal_recorded_ones(row: dict[str, Any]) -> None:
     assert {"expr": row["expr"], **outcome(row["expr"])} == row
 
 
@@ -100,13 +100,13 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("expression", ["Object{x: {1: 2}}", "Object{x: [{'a': {true: 1}}]}"])
-def test_keys_that_are_no_strings(expression: str) -> None:
+def test_keys_must_be_strings(expression: str) -> None:
     made = ENVIRONMENT.compile(expression).evaluate({}, CostBudget())
     with pytest.raises(EvaluationError, match="which is no string"):
         made.tree()
 
 
-def test_types_have_any_field() -> None:
+def test_mutation_types_have_any_field() -> None:
     assert PATCH_OBJECT.field("whatever").type is DYN
     assert ENVIRONMENT.object_type("Objects") is None
     assert Environment.base().object_type("Object") is None

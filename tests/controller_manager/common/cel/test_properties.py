@@ -58,24 +58,24 @@ VALUES = st.recursive(
 
 
 @given(NUMBERS, NUMBERS)
-def test_numbers_are_ordered_the_same_from_both_sides(left: Any, right: Any) -> None:
+def test_number_comparison_is_antisymmetric(left: Any, right: Any) -> None:
     assert compare_numbers(left, right) == -compare_numbers(right, left)
     assert equal(left, right) == (compare_numbers(left, right) == 0)
 
 
 @given(VALUES, VALUES)
-def test_equality_is_symmetric_and_a_value_equals_itself(left: Any, right: Any) -> None:
+def test_equality_is_symmetric_and_reflexive(left: Any, right: Any) -> None:
     assert equal(left, left)
     assert equal(left, right) == equal(right, left)
 
 
-def test_nothing_equals_not_a_number() -> None:
+def test_nan_equals_nothing() -> None:
     assert not equal(math.nan, math.nan)
     assert not equal([math.nan], [math.nan])
 
 
 @given(st.integers(-62135596800 * 10**9, 253402300800 * 10**9 - 1), st.sampled_from([0, 3600, -19800, 50400]))
-def test_timestamps_are_read_as_they_are_written(nanoseconds: int, offset: int) -> None:
+def test_timestamps_round_trip(nanoseconds: int, offset: int) -> None:
     moment = Timestamp(nanoseconds, offset)
     if 1 <= calendar(moment, offset).year <= 9999:
         read = parse_timestamp(format_timestamp(moment))
@@ -83,12 +83,12 @@ def test_timestamps_are_read_as_they_are_written(nanoseconds: int, offset: int) 
 
 
 @given(st.integers(INT_MIN, INT_MAX))
-def test_durations_are_read_as_they_are_written(nanoseconds: int) -> None:
+def test_durations_round_trip(nanoseconds: int) -> None:
     assert parse_duration(format_duration(Duration(nanoseconds))) == Duration(nanoseconds)
 
 
 @given(st.text(alphabet="ab_./-9", min_size=1))
-def test_names_of_properties_come_back(name: str) -> None:
+def test_escaped_property_names_round_trip(name: str) -> None:
     written = escaped(name)
     if written is not None and "___" not in name:
         assert unescaped(written) == name
@@ -142,7 +142,7 @@ LEAVES = st.integers(0, 9).map(lambda value: Literal(0, value)) | st.sampled_fro
 
 
 @given(st.recursive(LEAVES, _trees, max_leaves=12))
-def test_a_written_tree_is_parsed_to_itself(tree: Node) -> None:
+def test_printed_tree_parses_to_itself(tree: Node) -> None:
     assert shape(parse(written(tree))) == shape(tree)
 
 
@@ -178,7 +178,7 @@ def run(expression: str, value: Any, limit: int = 10**6) -> tuple[Any, int]:
     st.sampled_from(PREDICATES),
     st.lists(st.integers(-1, 3), max_size=4) | st.just(5) | st.lists(st.sampled_from([1, True, "a", None]), max_size=3),
 )
-def test_loops_written_out_do_as_the_general_one(loop: str, predicate: str, value: Any) -> None:
+def test_specialized_loops_equal_general_comprehension(loop: str, predicate: str, value: Any) -> None:
     expression = loop.format(predicate)
     short = run(expression, value)
     with patch.object(Planner, "written_out", return_value=None):
@@ -186,7 +186,7 @@ def test_loops_written_out_do_as_the_general_one(loop: str, predicate: str, valu
 
 
 @given(st.lists(st.integers(0, 5), max_size=5), st.lists(st.integers(0, 5), max_size=3), st.sampled_from(LOOPS[:6]))
-def test_more_elements_cost_more(values: list[int], more: list[int], loop: str) -> None:
+def test_more_elements_never_cost_less(values: list[int], more: list[int], loop: str) -> None:
     expression = loop.format("i >= 0")
     if loop.startswith("x.exists"):
         expression = loop.format("i < 0")
@@ -205,7 +205,7 @@ def test_costs_are_within_estimates(values: list[int], loop: str, predicate: str
 
 
 @given(st.lists(st.integers(-1, 3), max_size=5), st.sampled_from(LOOPS), st.integers(0, 60))
-def test_an_evaluation_ends_at_its_limit(values: list[int], loop: str, limit: int) -> None:
+def test_evaluation_stops_at_cost_limit(values: list[int], loop: str, limit: int) -> None:
     expression = loop.format("i != 1")
     outcome, cost = run(expression, values)
     limited = run(expression, values, limit)
@@ -216,20 +216,20 @@ def test_an_evaluation_ends_at_its_limit(values: list[int], loop: str, limit: in
         assert limit < limited[1] <= cost
 
 
-def test_comprehensions_are_what_macros_make() -> None:
+def test_macros_produce_comprehensions() -> None:
     tree = parse("[1].all(i, true)")
     assert isinstance(tree, Comprehension)
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), max_size=3), st.integers(0, 9))
-def test_lists_that_double_cost_by_their_length(values: list[int], times: int) -> None:
+def test_doubling_lists_cost_by_their_length(values: list[int], times: int) -> None:
     expression = "optional.of(x)" + ".optMap(a, a + a)" * times + ".value().size()"
     outcome, cost = run(expression, values)
     assert outcome == len(values) * 2**times
     assert cost >= outcome // 100 - 10
 
 
-def test_long_sums_of_lists_cost_by_their_length() -> None:
+def test_long_list_sums_cost_by_their_length() -> None:
     assert run("(x + x).size()", [0] * 500)[1] == run("(x + x).size()", [0])[1]
     assert run("(x + x).size()", [0] * 5000)[1] == run("(x + x).size()", [0])[1] + 90

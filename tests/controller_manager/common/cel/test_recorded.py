@@ -16,7 +16,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS])
-def test_row(row: dict[str, Any]) -> None:
+def test_outcomes_equal_recorded_ones(row: dict[str, Any]) -> None:
     found = outcome(row)
     if row.get("result_type") == "double":
         row = {**row, "result": _double(row["result"])}

@@ -17,7 +17,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "schemas.
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=str(number)) for number, row in enumerate(ROWS)])
-def test_row(row: dict[str, Any]) -> None:
+def test_rule_outcomes_equal_recorded_ones(row: dict[str, Any]) -> None:
     declared = declared_type(row["schema"], "selfType", resource=row["root"])
     assert declared is not None
     assert declared.min_size == row["min_size"]

@@ -74,7 +74,7 @@ def evaluate(expression: str, self: Any, old: Any = None) -> Any:
         ("has(self.open)", {"open": {"x": 1}}),
     ],
 )
-def test_values_are_as_the_schema_says(expression: str, tree: dict[str, Any]) -> None:
+def test_values_have_the_types_of_their_schema(expression: str, tree: dict[str, Any]) -> None:
     assert evaluate(expression, tree) is True
 
 
@@ -89,13 +89,13 @@ def test_values_are_as_the_schema_says(expression: str, tree: dict[str, Any]) ->
         ({"wait": "60s"}, {"wait": "1m"}, True),
     ],
 )
-def test_objects_are_equal_by_what_their_values_mean(new: Any, old: Any, same: bool) -> None:
+def test_objects_are_equal_by_schema_semantics(new: Any, old: Any, same: bool) -> None:
     assert evaluate("self == oldSelf", new, old) is same
     (field,) = new
     assert evaluate(f"self.{field} == oldSelf.{field}", new, old) is same
 
 
-def test_items_of_the_same_key_are_replaced() -> None:
+def test_list_map_items_with_equal_keys_are_replaced() -> None:
     merged = evaluate(
         "self.ports + oldSelf.ports",
         {"ports": [{"name": "a", "n": 1}, {"name": "b"}]},
@@ -115,18 +115,18 @@ def test_items_of_the_same_key_are_replaced() -> None:
         ("self + 1", "found no matching overload for '_+_' applied to '(selfType, int)'"),
     ],
 )
-def test_mistakes_are_found_by_type(expression: str, message: str) -> None:
+def test_type_errors_are_found_at_compile_time(expression: str, message: str) -> None:
     with pytest.raises(CompileError) as caught:
         ENVIRONMENT.compile(expression)
     assert [issue.message for issue in caught.value.issues] == [message]
 
 
-def test_a_malformed_value_is_an_error_of_the_expression() -> None:
+def test_malformed_value_is_an_evaluation_error() -> None:
     with pytest.raises(EvaluationError, match="Invalid date-time formatted string soon"):
         evaluate("self.when == self.when", {"when": "soon"})
 
 
-def test_an_old_value_may_be_absent() -> None:
+def test_optional_old_self_may_be_absent() -> None:
     environment = Environment.base().extend({"self": ROOT.type, "oldSelf": OptionalType(ROOT.type)})
     program = environment.compile("oldSelf.?name.orValue('x') == 'x'")
     from controller_manager.common.cel.values import NONE, Optional
@@ -144,12 +144,12 @@ def test_an_old_value_may_be_absent() -> None:
         ("self.labels.all(k, true)", 3 + 3 * 3),
     ],
 )
-def test_bounds_are_in_estimates(expression: str, most: int) -> None:
+def test_schema_bounds_limit_estimates(expression: str, most: int) -> None:
     assert ENVIRONMENT.compile(expression).estimate(declared_sizes(ROOT.type)).max == most
 
 
 @given(st.text(alphabet="ab_./-", min_size=1))
-def test_names_are_escaped_and_back(name: str) -> None:
+def test_escaped_names_round_trip(name: str) -> None:
     written = escaped(name)
     if written is not None and "__" not in name.replace("__", "", 1):
         assert unescaped(written) == name

@@ -31,12 +31,12 @@ AES, RC4 = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_RC4_128_SHA"
         ),
     ],
 )
-def test_choosing(names, choice):
+def test_choose_suites_by_name_and_availability(names, choice):
     available = frozenset({*SECURE_SUITES.values(), *INSECURE_SUITES.values()} - {"RC4-SHA"})
     assert choose_suites(names, available) == choice
 
 
-def test_openssl_has_what_it_is_asked_for():
+def test_openssl_supports_all_secure_suites():
     assert set(SECURE_SUITES.values()) <= tls.available_ciphers()
     chosen = choose_suites(KNOWN_SUITES, tls.available_ciphers())
     assert all("RC4" in name or "3DES" in name for name in chosen.missing)

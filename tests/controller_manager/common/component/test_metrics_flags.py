@@ -41,7 +41,7 @@ async def scrape(*argv: str) -> str:
 
 @pytest.mark.virtual
 @pytest.mark.flag("show-hidden-metrics-for-version")
-async def test_hidden_metrics_are_shown_for_the_previous_version() -> None:
+async def test_show_hidden_flag_shows_metrics_of_previous_version() -> None:
     assert "\nreconcile_total" not in await scrape()
     text = await scrape("--show-hidden-metrics-for-version=1.35")
     assert 'reconcile_total{name="endpoints-controller",outcome="give_up"} 0' in text
@@ -50,13 +50,13 @@ async def test_hidden_metrics_are_shown_for_the_previous_version() -> None:
 
 @pytest.mark.flag("show-hidden-metrics-for-version")
 @pytest.mark.parametrize("version", ["1.36", "1.34", "1", "v1.35", "1.35.0"])
-def test_no_other_version_can_be_shown(version: str) -> None:
+def test_show_hidden_flag_refuses_other_versions(version: str) -> None:
     with pytest.raises(FlagError, match=r"show-hidden-metrics-for-version must be 1\.35"):
         rules(f"--show-hidden-metrics-for-version={version}")
 
 
 @pytest.mark.virtual
-async def test_an_idle_manager_with_every_controller_tells_fifteen_hundred_series() -> None:
+async def test_idle_manager_exports_at_most_1700_series() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
         await cluster.advance(120)
@@ -70,7 +70,7 @@ async def test_an_idle_manager_with_every_controller_tells_fifteen_hundred_serie
 
 @pytest.mark.virtual
 @pytest.mark.flag("disabled-metrics")
-async def test_disabled_metrics_are_gone_even_if_hidden_ones_are_shown() -> None:
+async def test_disabled_metrics_stay_hidden_with_show_hidden() -> None:
     flags = ("--show-hidden-metrics-for-version=1.35", "--disabled-metrics=reconcile_unsettled_total,workqueue_depth")
     text = await scrape(*flags, "--disabled-metrics=workqueue_queue_duration_seconds")
     assert "workqueue_adds_total{" in text
@@ -81,14 +81,14 @@ async def test_disabled_metrics_are_gone_even_if_hidden_ones_are_shown() -> None
 
 
 @pytest.mark.flag("disabled-metrics")
-def test_what_is_no_name_cannot_be_disabled() -> None:
+def test_malformed_metric_name_cannot_be_disabled() -> None:
     with pytest.raises(FlagError, match="--disabled-metrics: 'workqueue-depth' is not the name of a metric"):
         rules("--disabled-metrics=workqueue-depth")
 
 
 @pytest.mark.virtual
 @pytest.mark.flag("allow-metric-labels")
-async def test_values_that_are_not_allowed_become_one() -> None:
+async def test_label_values_not_allowed_become_unexpected() -> None:
     text = await scrape("--allow-metric-labels=workqueue_depth,name=endpoint")
     assert 'workqueue_depth{name="endpoint"} 0' in text
     assert 'workqueue_depth{name="unexpected"} 0' in text
@@ -105,13 +105,13 @@ async def test_values_that_are_not_allowed_become_one() -> None:
         ('--allow-metric-labels="a,x=1,2","b_total,y=3"',),
     ],
 )
-def test_the_forms_in_which_people_write_it(argv: tuple[str, ...]) -> None:
+def test_allow_metric_labels_accepts_all_spellings(argv: tuple[str, ...]) -> None:
     assert rules(*argv).allowed == {"a": {"x": frozenset({"1", "2"})}, "b_total": {"y": frozenset({"3"})}}
 
 
 @pytest.mark.flag("allow-metric-labels-manifest")
 @pytest.mark.parametrize("text", ['"a,x": "1,2"\n"b,y": ""\n', 'allowListMapping:\n  a,x: "1,2"\n  b,y: ""\n'])
-def test_the_manifest_holds_the_same_mapping(text: str, tmp_path: Path) -> None:
+def test_manifest_sets_allowed_labels(text: str, tmp_path: Path) -> None:
     manifest = tmp_path / "allowed.yaml"
     manifest.write_text(text)
     found = rules(f"--allow-metric-labels-manifest={manifest}")
@@ -131,7 +131,7 @@ def test_the_manifest_holds_the_same_mapping(text: str, tmp_path: Path) -> None:
         (None, "can't be read: No such file or directory"),
     ],
 )
-def test_a_wrong_manifest_is_refused(text: str | None, problem: str, tmp_path: Path) -> None:
+def test_unusable_manifest_is_refused(text: str | None, problem: str, tmp_path: Path) -> None:
     manifest = tmp_path / "allowed.yaml"
     if text is not None:
         manifest.write_text(text)
@@ -141,7 +141,7 @@ def test_a_wrong_manifest_is_refused(text: str | None, problem: str, tmp_path: P
         rules("--allow-metric-labels=ax=1")
 
 
-async def test_a_page_is_zipped_for_those_who_ask() -> None:
+async def test_metrics_page_is_compressed_on_request() -> None:
     registry = Registry()
     Counter("c", "A counter.", registry=registry).inc()
     plain, zipped = await page(registry), await page(registry, accept_encoding="gzip")
@@ -156,7 +156,7 @@ async def test_a_page_is_zipped_for_those_who_ask() -> None:
     assert open_form.body.endswith(b"# EOF\n")
 
 
-async def test_a_large_page_holds_nobody_up() -> None:
+async def test_large_metrics_page_yields_to_other_tasks() -> None:
     registry = Registry()
     took = Histograms(Family("took", "Time.", "histogram", ("x",), (0.1, 0.5, 1.0)), registry)
     for number in range(9000):

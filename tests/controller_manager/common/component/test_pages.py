@@ -28,7 +28,7 @@ async def ask(handler, accept: str = "") -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("accept", TEXT)
-async def test_whoever_asks_for_nothing_special_gets_text(accept):
+async def test_flagz_defaults_to_text(accept):
     kind, text = await ask(flagz_handler(ABOUT, lambda: VALUES), accept)
     assert kind.startswith("text/plain")
     head, flags = text.strip().split("\n\n")
@@ -36,7 +36,7 @@ async def test_whoever_asks_for_nothing_special_gets_text(accept):
     assert flags.split("\n") == ["controllers=*,-a", "feature-gates=kube:A=true", "leader-elect=true", "token=", "v=2"]
 
 
-async def test_values_are_those_one_would_write_on_a_command_line():
+async def test_flagz_values_are_written_as_flags():
     gates = "--feature-gates=kube:AllAlpha=false,AllBeta=true"
     routes = debugging_routes("manager", flag_set(()).parse([gates, "--leader-elect-lease-duration=90s"]), "v1")
     _, text = await ask(routes["/flagz"])
@@ -45,7 +45,7 @@ async def test_values_are_those_one_would_write_on_a_command_line():
 
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
-async def test_flags_as_an_object(version):
+async def test_flagz_as_json_and_yaml(version):
     accept = f"application/json;v={version};g=config.k8s.io;as=Flagz"
     kind, text = await ask(flagz_handler(ABOUT, lambda: VALUES), accept)
     assert kind == "application/json"
@@ -57,7 +57,7 @@ async def test_flags_as_an_object(version):
     assert (kind, yaml.safe_load(text)) == ("application/yaml", found)
 
 
-async def test_the_status_as_text_and_as_an_object():
+async def test_statusz_as_text_and_json():
     handler = statusz_handler(ABOUT, ["/a", "/b"])
     await asyncio.sleep(3723.5)
     _, text = await ask(handler)
@@ -80,7 +80,7 @@ async def test_the_status_as_text_and_as_an_object():
         "application/json;v=v1beta1;g=apps;as=Flagz",
     ],
 )
-async def test_other_objects_are_refused_with_those_there_are(accept):
+async def test_other_media_types_are_refused_with_supported_ones(accept):
     with pytest.raises(NotAcceptable) as caught:
         await flagz_handler(ABOUT, lambda: VALUES)(Request("GET", "/flagz", headers={"accept": accept}))
     assert "application/json;g=config.k8s.io;v=v1beta1;as=Flagz" in str(caught.value)
@@ -95,7 +95,7 @@ async def test_other_objects_are_refused_with_those_there_are(accept):
         ("https://10.0.0.1:6443/path@2", "https://10.0.0.1:6443/path@2"),
     ],
 )
-async def test_credentials_in_addresses_are_shown_to_nobody(given, shown):
+async def test_credentials_in_urls_are_masked(given, shown):
     parsed = flag_set(()).parse([f"--master={given}", f"--kubeconfig={given}"])
     routes = debugging_routes("manager", parsed, "v1")
     _, flags = await ask(routes["/flagz"])

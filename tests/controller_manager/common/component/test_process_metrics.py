@@ -15,21 +15,21 @@ NETSTAT = "TcpExt: SyncookiesSent\nTcpExt: 7\nIpExt: InNoRoutes InOctets OutOcte
 
 
 @pytest.mark.parametrize(("text", "limit"), [("unlimited", 2.0**64), ("1048576", 1048576)])
-def test_the_limit_of_memory(text: str, limit: float) -> None:
+def test_address_space_limit_from_proc(text: str, limit: float) -> None:
     assert address_space(LIMITS.format(text)) == limit
     assert address_space("") is None
 
 
-def test_traffic() -> None:
+def test_ip_counters_from_proc() -> None:
     assert ip_counters(NETSTAT) == {"InNoRoutes": 0, "InOctets": 1500, "OutOctets": 2500}
     assert ip_counters("IpExt: InOctets\n") == {}
 
 
-def test_a_system_without_proc_says_nothing(tmp_path: Path) -> None:
+def test_system_without_proc_has_no_metrics(tmp_path: Path) -> None:
     assert list(ProcessMetrics(None, tmp_path).collect()) == []
 
 
-async def test_this_process() -> None:
+async def test_own_process_metrics_are_positive() -> None:
     registry = Registry()
     ProcessMetrics(registry)
     found = {sample.name: sample.value for metric in registry.collect() for sample in metric.samples}

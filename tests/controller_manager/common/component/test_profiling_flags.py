@@ -44,7 +44,7 @@ async def profile(profiling: Profiling, name: str, *query: tuple[str, str]) -> s
 
 @pytest.mark.virtual
 @pytest.mark.flag("profiling")
-async def test_profiles_are_served_unless_they_are_switched_off(cluster: Cluster, monkeypatch):
+async def test_profiling_flag_switches_profiles_off(cluster: Cluster, monkeypatch):
     async def take_census() -> Census:  # a process of tests holds millions of objects
         return Census()
 
@@ -66,7 +66,7 @@ async def test_profiles_are_served_unless_they_are_switched_off(cluster: Cluster
 
 
 @pytest.mark.virtual
-async def test_profiles_are_for_those_who_may_see_them(cluster: Cluster):
+async def test_profiles_require_authorization(cluster: Cluster):
     async with cluster:
         replica = await cluster.manage(*DELEGATED)
         await cluster.settle()
@@ -76,7 +76,7 @@ async def test_profiles_are_for_those_who_may_see_them(cluster: Cluster):
 
 @pytest.mark.flag("contention-profiling")
 @pytest.mark.parametrize(("contention", "profiling"), [(True, True), (False, True), (True, False)])
-async def test_what_holds_the_loop_is_recorded_if_that_is_asked_for(contention: bool, profiling: bool):
+async def test_contention_profiling_flag_records_holds(contention: bool, profiling: bool):
     options = ProfilingOptions(contention_profiling=contention, profiling=profiling)
     found = Profiling(options, "manager", [CONTROLLER])
 
@@ -98,7 +98,7 @@ async def test_what_holds_the_loop_is_recorded_if_that_is_asked_for(contention: 
     assert ("start with --contention-profiling" in text) == (not contention)
 
 
-async def test_tasks_are_labelled_with_the_controller_they_work_for():
+async def test_profiled_tasks_are_labelled_with_controller():
     found = Profiling(ProfilingOptions(), "manager", [CONTROLLER])
     async with Tasks() as tasks:
         tasks.start(asyncio.sleep(60), name=f"feed {CONTROLLER}")

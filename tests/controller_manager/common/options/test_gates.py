@@ -8,7 +8,7 @@ KNOWN = (Gate("Fresh", "ALPHA"), Gate("Tried", "BETA", default=True), Gate("Sure
 
 
 @pytest.mark.parametrize(
-    ("said", "fresh", "tried"),
+    ("gates", "fresh", "tried"),
     [
         ({}, False, True),
         ({"Fresh": "true"}, True, True),
@@ -19,12 +19,12 @@ KNOWN = (Gate("Fresh", "ALPHA"), Gate("Tried", "BETA", default=True), Gate("Sure
         ({"AllAlpha": "true", "Fresh": "false"}, False, True),
     ],
 )
-def test_a_gate_outranks_its_stage_and_the_stage_its_default(said: dict[str, str], fresh: bool, tried: bool) -> None:
-    assert resolve_gates(KNOWN, said) == {"Fresh": fresh, "Tried": tried, "Sure": True}
+def test_gate_overrides_stage_and_stage_overrides_default(gates: dict[str, str], fresh: bool, tried: bool) -> None:
+    assert resolve_gates(KNOWN, gates) == {"Fresh": fresh, "Tried": tried, "Sure": True}
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("gates", "problem"),
     [
         ({"Unheard": "true"}, "there is no feature gate Unheard"),
         ({"Fresh": "maybe"}, "the feature gate Fresh is true or false, not 'maybe'"),
@@ -32,6 +32,6 @@ def test_a_gate_outranks_its_stage_and_the_stage_its_default(said: dict[str, str
         ({"Tryed": "true"}, "there is no feature gate Tryed; did you mean Tried"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(said: dict[str, str], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        resolve_gates(KNOWN, said)
+def test_invalid_gates_are_refused(gates: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        resolve_gates(KNOWN, gates)

@@ -51,7 +51,7 @@ def problems_of(*argv: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_without_flags_everything_has_its_default():
+def test_without_flags_defaults_apply():
     parsed = FLAGS.parse([])
     assert parsed[LeaseOptions] == LeaseOptions()
     assert parsed[LeaseOptions].duration == 15.0
@@ -85,11 +85,11 @@ def test_without_flags_everything_has_its_default():
         (["--labels", "a=1", "--labels", "b=2"], "labels", {"a": "1", "b": "2"}),
     ],
 )
-def test_the_grammar(argv, field, value):
+def test_flag_grammar(argv, field, value):
     assert getattr(main_of(*argv), field) == value
 
 
-def test_every_problem_is_told_at_once():
+def test_all_problems_are_reported_at_once():
     assert problems_of("--kubeconfg=x", "-z", "--v=-1", "--mode=slow", "--lease-duration=soon", "stray", "--mask") == (
         "--kubeconfg is not a flag; did you mean --kubeconfig?",
         "-z is not a flag",
@@ -101,28 +101,28 @@ def test_every_problem_is_told_at_once():
     )
 
 
-def test_a_rule_across_fields_is_told_beside_the_others():
+def test_problems_of_rules_are_reported_with_others():
     assert problems_of("--renew-deadline=20s", "--v=x") == (
         "--v: not a whole number, got 'x'",
         "--renew-deadline must be less than --lease-duration",
     )
 
 
-def test_a_group_with_a_refused_flag_is_not_judged_by_its_default():
+def test_rule_is_skipped_for_group_with_refused_flag():
     assert problems_of("--renew-deadline=20s", "--lease-duration=0s") == (
         "--lease-duration: must be at least 1s, got '0s'",
     )
 
 
-def test_a_truth_value_after_a_space_is_explained():
+def test_boolean_after_a_space_is_explained():
     assert problems_of("--leader-elect", "false") == ("unexpected argument 'false'; write --leader-elect=false",)
 
 
-def test_the_word_after_an_unknown_flag_is_taken_for_its_value():
+def test_word_after_unknown_flag_is_its_value():
     assert problems_of("--nonsense-at-all", "x") == ("--nonsense-at-all is not a flag",)
 
 
-def test_arguments_after_the_double_dash_are_refused():
+def test_arguments_after_double_dash_are_refused():
     assert problems_of("--", "--v=1") == ("unexpected argument '--v=1'",)
 
 
@@ -149,18 +149,18 @@ def quiet_needs_the_lead(parsed: Parsed) -> Iterator[str]:
         (["-q", "--lease-duration=2s"], ("--renew-deadline must be less than --lease-duration",)),
     ],
 )
-def test_a_rule_between_groups_is_told_beside_the_others_once_its_groups_can_be_read(argv, problems):
+def test_rule_between_groups_runs_once_its_groups_are_valid(argv, problems):
     with pytest.raises(FlagError) as caught:
         FlagSet(LeaseOptions, MainOptions, checks=(quiet_needs_the_lead,)).parse(argv)
     assert caught.value.problems == problems
 
 
-def test_a_rule_that_asks_for_a_group_nobody_declared_is_a_mistake_of_the_author():
+def test_rule_on_undeclared_group_raises_key_error():
     with pytest.raises(KeyError):
         FlagSet(MainOptions, checks=(quiet_needs_the_lead,)).parse(["-q"])
 
 
-def test_what_is_outdated_or_without_effect_is_remarked():
+def test_deprecated_and_inert_flags_are_reported():
     assert list(FLAGS.parse(["-q", "--lease_duration=20s", "--old-thing", "--kubeconfig", "x"]).remarks()) == [
         "--lease_duration is accepted for --lease-duration",
         "--old-thing without effect: needs a cloud, which is not built yet",
@@ -168,7 +168,7 @@ def test_what_is_outdated_or_without_effect_is_remarked():
     assert list(FLAGS.parse([]).remarks()) == []
 
 
-def test_two_groups_cannot_declare_the_same_flag():
+def test_duplicate_flag_of_two_groups_is_refused():
     class Other(Options):
         kubeconfig: str = flag("", "clashes with an alias")
 
@@ -176,11 +176,11 @@ def test_two_groups_cannot_declare_the_same_flag():
         FlagSet(MainOptions, Other)
 
 
-def test_a_group_given_twice_counts_once():
+def test_group_given_twice_counts_once():
     assert len(list(FlagSet(LeaseOptions, LeaseOptions))) == len(list(FlagSet(LeaseOptions)))
 
 
-def test_a_field_without_flag_is_a_mistake_of_the_author():
+def test_field_without_flag_raises_type_error():
     class Bare(Options):
         plain: int = 3
 
@@ -188,7 +188,7 @@ def test_a_field_without_flag_is_a_mistake_of_the_author():
         FlagSet(Bare)
 
 
-def test_settings_show_what_is_in_effect():
+def test_settings_contain_effective_values():
     assert FLAGS.parse(["--lease-duration=90s", "--controllers=a,b"]).settings() == {
         "leader-elect": True,
         "lease-duration": "1m30s",
@@ -206,7 +206,7 @@ def test_settings_show_what_is_in_effect():
     }
 
 
-def test_options_can_be_made_by_hand():
+def test_parsed_options_can_be_built_directly():
     assert Parsed(MainOptions(v=2))[MainOptions].v == 2
 
 
@@ -222,7 +222,7 @@ def test_options_can_be_made_by_hand():
         mode=st.sampled_from(("fast", "safe")),
     )
 )
-def test_a_rendered_command_line_parses_to_the_same_options(options):
+def test_rendered_command_line_round_trips(options):
     mine = [one for one in FLAGS if one.group is MainOptions and one.name not in ("mask", "labels")]
     argv = [f"--{one.name}={one.type.format(getattr(options, one.field))}" for one in mine]
     assert main_of(*argv) == options
@@ -233,7 +233,7 @@ def test_a_rendered_command_line_parses_to_the_same_options(options):
         st.sampled_from(["--", "-", "-v", "-q", "--mode", "=", "--=", "--v=1", "x", "", "---", "--mask", "-=", "-v="])
     )
 )
-def test_no_command_line_breaks_the_parser(argv):
+def test_any_command_line_parses_or_raises_flag_error(argv):
     with contextlib.suppress(FlagError):
         FLAGS.parse(argv)
 
@@ -289,15 +289,15 @@ Controllers:
 """
 
 
-def test_help_shows_sections_types_defaults_and_what_has_no_effect():
+def test_help_shows_sections_types_and_defaults():
     assert help_text("daemon", "A daemon.", FLAGS, notes={"Controllers": "One and another."}) == HELP
 
 
-def test_help_keeps_to_the_width():
+def test_help_fits_the_width():
     assert max(map(len, help_text("daemon", "A daemon. " * 20, FLAGS, width=48).splitlines())) <= 48
 
 
-def test_the_process_prints_help_or_version_and_stops(capsys):
+def test_help_flag_prints_usage_and_exits_with_0(capsys):
     for argv in (["--v=9", "-h"], ["--help", "--nonsense"], ["-qh"], ["--help=1"]):
         with pytest.raises(SystemExit) as stopped:
             command_line("daemon", "A daemon.", FLAGS, argv)
@@ -305,7 +305,7 @@ def test_the_process_prints_help_or_version_and_stops(capsys):
         assert "Usage: daemon" in capsys.readouterr().out
 
 
-def test_the_process_prints_each_problem_and_fails(capsys):
+def test_problems_are_printed_and_exit_with_1(capsys):
     with pytest.raises(SystemExit) as stopped:
         command_line("daemon", "A daemon.", FLAGS, ["--v=x", "--nope=1"])
     assert stopped.value.code == 1
@@ -316,7 +316,7 @@ def test_the_process_prints_each_problem_and_fails(capsys):
     ]
 
 
-def test_a_process_may_have_defaults_of_its_own():
+def test_process_defaults_override_group_defaults():
     class Some(Options):
         size: int | None = flag(1, "how much", minimum=0)
         name: str = flag("a", "how it is called")
@@ -336,7 +336,7 @@ class Special(Common):
     name: str = flag("", "a name")
 
 
-def test_a_group_is_found_by_the_one_it_extends():
+def test_group_is_found_by_its_base_class():
     parsed = FlagSet(Special).parse(["--name=a"])
     assert parsed[Common] is parsed[Special]
     assert (parsed[Common].port, parsed[Special].name) == (2, "a")
@@ -346,7 +346,7 @@ def test_a_group_is_found_by_the_one_it_extends():
         both[Special]
 
 
-def test_a_rule_that_asks_for_the_base_of_a_group_with_problems_says_nothing():
+def test_rule_on_base_of_invalid_group_is_skipped():
     flags = FlagSet(Special, checks=(lambda parsed: [f"--port is {parsed[Common].port}"],))
     with pytest.raises(FlagError) as caught:
         flags.parse(["--port=10"])

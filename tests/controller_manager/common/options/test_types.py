@@ -43,12 +43,12 @@ def typed(annotation: object) -> FlagType:
         ("+2s", 2.0),
     ],
 )
-def test_a_duration_is_read_as_go_reads_it(text, seconds):
+def test_duration_is_parsed_like_go(text, seconds):
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "10", "1 s", "1x", "-", "1h-2m", "--1s", "1.2.3s", "300000000h", ".s"])
-def test_what_is_no_duration_is_refused(text):
+def test_malformed_duration_is_refused(text):
     with pytest.raises(ValueError):
         parse_duration(text)
 
@@ -68,12 +68,12 @@ def test_what_is_no_duration_is_refused(text):
         (60.000000001, "1m0.000000001s"),
     ],
 )
-def test_a_duration_is_written_as_go_writes_it(seconds, text):
+def test_duration_is_formatted_like_go(seconds, text):
     assert format_duration(seconds) == text
 
 
 @given(st.integers(-(2**51), 2**51))
-def test_a_duration_survives_writing_and_reading(nanoseconds):
+def test_duration_round_trips(nanoseconds):
     seconds = nanoseconds / 10**9
     assert parse_duration(format_duration(seconds)) == seconds
 
@@ -109,7 +109,7 @@ def test_a_duration_survives_writing_and_reading(nanoseconds):
         (StringMap, '"m,l=x,y",n=z=1', {"m,l": "x,y", "n": "z=1"}),
     ],
 )
-def test_a_value_is_read(annotation, text, value):
+def test_value_is_parsed_by_type(annotation, text, value):
     assert typed(annotation).parse(text) == value
 
 
@@ -139,19 +139,19 @@ def test_a_value_is_read(annotation, text, value):
         (StringMap, "a=1,b=2,c"),
     ],
 )
-def test_a_wrong_value_is_refused(annotation, text):
+def test_malformed_value_is_refused(annotation, text):
     with pytest.raises(ValueError):
         typed(annotation).parse(text)
 
 
 @given(st.lists(TEXT, max_size=5).map(tuple))
-def test_a_list_survives_writing_and_reading(values):
+def test_list_round_trips(values):
     kind = typed(StringList)
     assert kind.parse(kind.format(values)) == values
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z,]{1,5}", fullmatch=True), st.from_regex(r"[a-z,=]{0,6}", fullmatch=True)))
-def test_a_map_survives_writing_and_reading(values):
+def test_map_round_trips(values):
     kind = typed(StringMap)
     assert kind.parse(kind.format(values)) == values
 
@@ -160,24 +160,24 @@ WORD = st.from_regex(r"[A-Za-z=]{1,5}", fullmatch=True)
 
 
 @given(st.dictionaries(st.just("") | WORD, st.lists(WORD, min_size=1, max_size=3).map(tuple), max_size=3))
-def test_a_map_of_many_survives_writing_and_reading(values):
+def test_multimap_round_trips(values):
     kind = typed(StringMultimap)
     assert kind.parse(kind.format(values)) == values
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.booleans(), st.integers(0, 2**62))
-def test_whole_numbers_and_truth_values_survive_writing_and_reading(number, truth, count):
+def test_integers_and_booleans_round_trip(number, truth, count):
     for annotation, value in ((int, number), (Int32, number), (bool, truth), (Quantity, count)):
         kind = typed(annotation)
         assert kind.parse(kind.format(value)) == value
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_float_survives_writing_and_reading(value):
+def test_float_round_trips(value):
     kind = typed(float)
     assert kind.parse(kind.format(value)) == value
 
 
-def test_a_type_without_a_flag_form_is_a_mistake_of_the_author():
+def test_unsupported_type_raises_type_error():
     with pytest.raises(TypeError):
         typed(bytes)

@@ -24,12 +24,12 @@ def test_help_is_printed(word, capsys):
     assert printed(capsys, word).startswith("A daemon.\n\nUsage: daemon [flags]\n")
 
 
-def test_help_can_be_declined():
+def test_help_false_prints_nothing():
     assert command_line("daemon", "A daemon.", FLAGS, ["--help=false"])[GeneralOptions] == GeneralOptions()
 
 
 @pytest.mark.flag("version")
-def test_the_version_is_printed(capsys):
+def test_version_is_printed(capsys):
     ours = reported_version(FLAGS.parse([]))
     assert ours.startswith("v1.36.0+")
     assert printed(capsys, "--version") == printed(capsys, "--version=1") == f"daemon {ours}\n"
@@ -38,7 +38,7 @@ def test_the_version_is_printed(capsys):
 
 @pytest.mark.flag("version")
 @pytest.mark.parametrize("text", ["v1.36.0", "v1.36.4", "v1.36.0-alpha.1+build-7.x"])
-def test_the_reported_version_can_be_set(text):
+def test_reported_version_can_be_set(text):
     assert reported_version(FLAGS.parse([f"--version={text}"])) == text
 
 
@@ -51,13 +51,13 @@ def test_the_reported_version_can_be_set(text):
         ("maybe", "--version: a truth value is true or false, got 'maybe'"),
     ],
 )
-def test_what_is_no_version_of_ours_is_refused(text, problem):
+def test_malformed_version_is_refused(text, problem):
     with pytest.raises(FlagError) as caught:
         FLAGS.parse([f"--version={text}"])
     assert caught.value.problems == (problem,)
 
 
-def test_no_word_behind_the_version_is_taken_for_it():
+def test_word_after_version_is_refused():
     with pytest.raises(FlagError) as caught:
         FLAGS.parse(["--version", "raw"])
     assert caught.value.problems == ("unexpected argument 'raw'; write --version=raw",)

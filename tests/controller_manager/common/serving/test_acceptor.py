@@ -14,13 +14,13 @@ from controller_manager.common.serving.limits import ConnectionLimiter, Drop
 from controller_manager.common.serving.listening import Acceptor, listen
 
 
-class Tired(socket.socket):
+class ExhaustedListener(socket.socket):
     """A listening socket that cannot accept for as long as somebody says."""
 
-    tired = True
+    exhausted = True
 
     def accept(self) -> tuple[socket.socket, object]:
-        if self.tired:
+        if self.exhausted:
             raise OSError(errno.EMFILE, "too many open files")
         return super().accept()
 
@@ -37,9 +37,9 @@ class Greeting(asyncio.Protocol):
 
 
 @pytest.mark.virtual
-async def test_a_process_out_of_files_tries_again_and_loses_nobody():
+async def test_acceptor_without_file_descriptors_retries():
     loop = asyncio.get_running_loop()
-    with Tired() as listener:
+    with ExhaustedListener() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
@@ -53,7 +53,7 @@ async def test_a_process_out_of_files_tries_again_and_loses_nobody():
             await asyncio.sleep(3.5)
             assert len(lines) == 4
             assert dropped == ["0 for its file", "1 for its file", "2 for its file"]
-            listener.tired = False
+            listener.exhausted = False
             writer.write(b"?")
             assert await reader.read() == b"welcome"
         assert 3.5 < loop.time() < 5

@@ -50,7 +50,7 @@ async def ask(port: int, context: ssl.SSLContext) -> bytes:
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-async def test_a_client_of_another_authority_is_told_so(version, tmp_path):
+async def test_client_of_unknown_authority_gets_tls_alert(version, tmp_path):
     mallory = tls.issue(tls.make_ca("other"), "mallory", client=True)
     async with serving() as port:
         with pytest.raises(ssl.SSLError, match="alert unknown ca"):
@@ -58,7 +58,7 @@ async def test_a_client_of_another_authority_is_told_so(version, tmp_path):
         assert (await ask(port, client(version, tls.issue(CA, "alice", client=True), tmp_path))).endswith(b"hello")
 
 
-async def test_a_version_and_a_suite_nobody_agrees_to_are_named(tmp_path):
+async def test_version_and_cipher_mismatch_get_tls_alerts(tmp_path):
     async with serving(tls.TLSPolicy(NEW)) as port:
         with pytest.raises(ssl.SSLError, match="alert protocol version"):
             await ask(port, client(OLD))
@@ -69,17 +69,17 @@ async def test_a_version_and_a_suite_nobody_agrees_to_are_named(tmp_path):
             await ask(port, other)
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x00" * 64, b"SSH-2.0-x\r\n"])
-async def test_who_speaks_no_tls_is_shown_out_at_once(said):
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x00" * 64, b"SSH-2.0-x\r\n"])
+async def test_client_without_tls_is_disconnected_at_once(data):
     async with serving() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(said)
+        writer.write(data)
         with contextlib.suppress(ConnectionResetError):
             assert not (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP")
         writer.close()
 
 
-def test_a_client_that_goes_on_after_the_alert_is_left():
+def test_client_sending_after_alert_is_disconnected():
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = tls.context_of(SERVER, policy=tls.TLSPolicy(NEW)).wrap_bio(there, back, server_side=True)
     with contextlib.suppress(ssl.SSLWantReadError):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from controller_manager.common.serving.answers import Remembered
 
 
-def test_of_too_many_answers_the_oldest_goes():
+def test_oldest_entry_is_evicted():
     answers: Remembered[int] = Remembered(2)
     for number, name in enumerate((b"a", b"b", b"c")):
         answers.keep(name, number, until=10)
@@ -15,7 +15,7 @@ def test_of_too_many_answers_the_oldest_goes():
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(), st.integers(0, 9))))
-def test_an_answer_is_the_last_one_given_in_its_time_or_none(kept):
+def test_find_returns_latest_unexpired_answer(kept):
     answers: Remembered[int] = Remembered(3)
     last: dict[bytes, tuple[int, int]] = {}
     for now, (question, answer, lifetime) in enumerate(kept):

@@ -67,7 +67,7 @@ def chain(config: RequestHeaderConfig = CONFIG, *, tokens: bool = True) -> Reque
     return chain_of(trust, config, Tokens() if tokens else None)
 
 
-def asks(name: str = "", ca=None, groups=(), expires=float("inf"), repeated=None, **headers: str) -> Request:
+def request_of(name: str = "", ca=None, groups=(), expires=float("inf"), repeated=None, **headers: str) -> Request:
     certificate = Certificate(name, tuple(groups), root(ca), expires) if ca else None
     plain = {key.replace("_", "-"): value for key, value in headers.items()}
     return Request("GET", "/", headers=plain, certificate=certificate, repeated=repeated or {})
@@ -75,102 +75,105 @@ def asks(name: str = "", ca=None, groups=(), expires=float("inf"), repeated=None
 
 AS_ALICE = {"x_remote_user": "alice"}
 
-BELIEVED = {
-    "nothing is shown": (asks(), ANONYMOUS_USER),
-    "a client": (asks("jane", CLIENT_CA, ("dev", "ops")), User("jane", groups=("dev", "ops", KNOWN))),
-    "a client says it is known": (asks("jane", CLIENT_CA, (KNOWN,)), User("jane", groups=(KNOWN,))),
-    "a token": (asks(authorization="Bearer good"), User("bob", "7", ("b", KNOWN), {"k": ("v",)})),
-    "its owner says it is known": (asks(authorization="bearer full "), User("eve", groups=(KNOWN,))),
+AUTHENTICATED = {
+    "nothing is shown": (request_of(), ANONYMOUS_USER),
+    "a client": (request_of("jane", CLIENT_CA, ("dev", "ops")), User("jane", groups=("dev", "ops", KNOWN))),
+    "a client says it is known": (request_of("jane", CLIENT_CA, (KNOWN,)), User("jane", groups=(KNOWN,))),
+    "a token": (request_of(authorization="Bearer good"), User("bob", "7", ("b", KNOWN), {"k": ("v",)})),
+    "its owner says it is known": (request_of(authorization="bearer full "), User("eve", groups=(KNOWN,))),
     "a certificate counts more than a token": (
-        asks("jane", CLIENT_CA, authorization="Bearer good"),
+        request_of("jane", CLIENT_CA, authorization="Bearer good"),
         User("jane", groups=(KNOWN,)),
     ),
     "a token helps where a certificate does not": (
-        asks("jane", OTHER_CA, authorization="Bearer full"),
+        request_of("jane", OTHER_CA, authorization="Bearer full"),
         User("eve", groups=(KNOWN,)),
     ),
     "a certificate that tells of itself": (
         Request("GET", "/", certificate=Certificate("jane", ("dev",), root(CLIENT_CA), uid="7", digest="ab")),
         User("jane", "7", ("dev", KNOWN), {"authentication.kubernetes.io/credential-id": ("X509SHA256=ab",)}),
     ),
-    "a proxy for alice": (asks("front", PROXY_CA, **AS_ALICE), User("alice", groups=(KNOWN,))),
+    "a proxy for alice": (request_of("front", PROXY_CA, **AS_ALICE), User("alice", groups=(KNOWN,))),
     "a proxy's headers count more than the token it passes on": (
-        asks("front", PROXY_CA, authorization="Bearer good", **AS_ALICE),
+        request_of("front", PROXY_CA, authorization="Bearer good", **AS_ALICE),
         User("alice", groups=(KNOWN,)),
     ),
     "a proxy for nobody known": (
-        asks("front", PROXY_CA, x_remote_user="system:anonymous", x_remote_group="system:unauthenticated"),
+        request_of("front", PROXY_CA, x_remote_user="system:anonymous", x_remote_group="system:unauthenticated"),
         User("system:anonymous", groups=("system:unauthenticated",)),
     ),
     "headers of a client": (
-        asks("jane", CLIENT_CA, x_remote_group="system:masters", **AS_ALICE),
+        request_of("jane", CLIENT_CA, x_remote_group="system:masters", **AS_ALICE),
         User("jane", groups=(KNOWN,)),
     ),
-    "headers of nobody": (asks(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS_USER),
-    "headers of the owner of a token": (asks(authorization="Bearer full", **AS_ALICE), User("eve", groups=(KNOWN,))),
-    "impersonation": (asks("jane", CLIENT_CA, impersonate_user="root"), User("jane", groups=(KNOWN,))),
-    "another scheme": (asks(authorization="Basic cm9vdDpyb290"), ANONYMOUS_USER),
-    "an empty header": (asks(authorization=""), ANONYMOUS_USER),
-    "a scheme without a token": (asks(authorization="Bearer "), ANONYMOUS_USER),
-    "a token behind two spaces is none": (asks(authorization="Bearer  good"), ANONYMOUS_USER),
+    "headers of nobody": (request_of(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS_USER),
+    "headers of the owner of a token": (
+        request_of(authorization="Bearer full", **AS_ALICE),
+        User("eve", groups=(KNOWN,)),
+    ),
+    "impersonation": (request_of("jane", CLIENT_CA, impersonate_user="root"), User("jane", groups=(KNOWN,))),
+    "another scheme": (request_of(authorization="Basic cm9vdDpyb290"), ANONYMOUS_USER),
+    "an empty header": (request_of(authorization=""), ANONYMOUS_USER),
+    "a scheme without a token": (request_of(authorization="Bearer "), ANONYMOUS_USER),
+    "a token behind two spaces is none": (request_of(authorization="Bearer  good"), ANONYMOUS_USER),
     "what one refuses is left to the next": (
-        asks("front", PROXY_CA, x_remote_user="al\udce9ce", authorization="Bearer full"),
+        request_of("front", PROXY_CA, x_remote_user="al\udce9ce", authorization="Bearer full"),
         User("eve", groups=(KNOWN,)),
     ),
 }
 
 
-@pytest.mark.parametrize("case", BELIEVED)
-async def test_believed(case):
-    request, user = BELIEVED[case]
+@pytest.mark.parametrize("case", AUTHENTICATED)
+async def test_authenticated_cases(case):
+    request, user = AUTHENTICATED[case]
     assert await chain().authenticate(request) == user
 
 
 REFUSED = {
-    "a client of another authority": asks("admin", OTHER_CA, ("system:masters",)),
+    "a client of another authority": request_of("admin", OTHER_CA, ("system:masters",)),
     "a certificate whose authority nobody knows": Request("GET", "/", certificate=Certificate("admin")),
-    "a client whose certificate has expired": asks("jane", CLIENT_CA, expires=1.0),
+    "a client whose certificate has expired": request_of("jane", CLIENT_CA, expires=1.0),
     "a client whose uid cannot be told": Request(
         "GET", "/", certificate=Certificate("jane", (), root(CLIENT_CA), uid=None)
     ),
-    "a proxy as a client": asks("front", PROXY_CA),
-    "a proxy whose certificate has expired": asks("front", PROXY_CA, expires=1.0, **AS_ALICE),
-    "a proxy that is not allowed": asks("back", PROXY_CA, **AS_ALICE),
-    "a proxy whose name is allowed in another case": asks("FRONT", PROXY_CA, **AS_ALICE),
-    "a proxy of another authority": asks("front", OTHER_CA, **AS_ALICE),
-    "a proxy that names nobody": asks("front", PROXY_CA, x_remote_user="", x_remote_group="system:masters"),
+    "a proxy as a client": request_of("front", PROXY_CA),
+    "a proxy whose certificate has expired": request_of("front", PROXY_CA, expires=1.0, **AS_ALICE),
+    "a proxy that is not allowed": request_of("back", PROXY_CA, **AS_ALICE),
+    "a proxy whose name is allowed in another case": request_of("FRONT", PROXY_CA, **AS_ALICE),
+    "a proxy of another authority": request_of("front", OTHER_CA, **AS_ALICE),
+    "a proxy that names nobody": request_of("front", PROXY_CA, x_remote_user="", x_remote_group="system:masters"),
     "a header with underscores": Request(
         "GET", "/", headers={"x_remote_user": "alice"}, certificate=Certificate("front", root=root(PROXY_CA))
     ),
-    "a name that is no text": asks("front", PROXY_CA, x_remote_user="al\udce9ce"),
-    "a group that is no text": asks("front", PROXY_CA, x_remote_group="\udce9", **AS_ALICE),
-    "a token of nobody": asks(authorization="Bearer forged"),
-    "a token that cannot be one": asks(authorization="Bearer good x"),
-    "two tokens": asks(authorization="Bearer good, Bearer full"),
-    "a token that is no text": asks(authorization="Bearer go\udce9d"),
-    "a token with a control character": asks(authorization="Bearer go\x0bod"),
-    "a huge token": asks(authorization=f"Bearer {'a' * 20_000}"),
+    "a name that is no text": request_of("front", PROXY_CA, x_remote_user="al\udce9ce"),
+    "a group that is no text": request_of("front", PROXY_CA, x_remote_group="\udce9", **AS_ALICE),
+    "a token of nobody": request_of(authorization="Bearer forged"),
+    "a token that cannot be one": request_of(authorization="Bearer good x"),
+    "two tokens": request_of(authorization="Bearer good, Bearer full"),
+    "a token that is no text": request_of(authorization="Bearer go\udce9d"),
+    "a token with a control character": request_of(authorization="Bearer go\x0bod"),
+    "a huge token": request_of(authorization=f"Bearer {'a' * 20_000}"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused(case):
+async def test_unauthorized_cases(case):
     with pytest.raises(Unauthorized):
         await chain().authenticate(REFUSED[case])
 
 
-async def test_a_token_that_cannot_be_judged_lets_nobody_in_and_makes_nobody_anonymous():
+async def test_token_that_cannot_be_checked_is_unauthorized():
     with pytest.raises(Unauthorized):
-        await chain().authenticate(asks(authorization="Bearer unknowable"))
+        await chain().authenticate(request_of(authorization="Bearer unknowable"))
 
 
-async def test_where_tokens_are_not_looked_at_their_holders_are_anonymous():
-    assert await chain(tokens=False).authenticate(asks(authorization="Bearer good")) == ANONYMOUS_USER
+async def test_token_without_authenticator_is_anonymous():
+    assert await chain(tokens=False).authenticate(request_of(authorization="Bearer good")) == ANONYMOUS_USER
 
 
-async def test_without_names_every_proxy_may_speak_for_others():
-    everybody = RequestHeaderConfig(username_headers=("x-remote-user",))
-    found = await chain(everybody).authenticate(asks("back", PROXY_CA, **AS_ALICE))
+async def test_without_allowed_names_every_proxy_may_set_headers():
+    any_proxy = RequestHeaderConfig(username_headers=("x-remote-user",))
+    found = await chain(any_proxy).authenticate(request_of("back", PROXY_CA, **AS_ALICE))
     assert found.name == "alice"
 
 
@@ -179,16 +182,16 @@ async def test_one_authority_may_sign_for_clients_and_proxies():
     for purpose in (CLIENTS, PROXIES):
         trust.set(purpose, CLIENT_CA.certificate)
     both = chain_of(trust)
-    assert (await both.authenticate(asks("front", CLIENT_CA, **AS_ALICE))).name == "alice"
-    assert (await both.authenticate(asks("front", CLIENT_CA))).name == "front"
-    assert (await both.authenticate(asks("back", CLIENT_CA, **AS_ALICE))).name == "back"
+    assert (await both.authenticate(request_of("front", CLIENT_CA, **AS_ALICE))).name == "alice"
+    assert (await both.authenticate(request_of("front", CLIENT_CA))).name == "front"
+    assert (await both.authenticate(request_of("back", CLIENT_CA, **AS_ALICE))).name == "back"
 
 
-async def test_belief_ends_while_a_connection_stays():
+async def test_authentication_ends_with_expiry_or_authority():
     trust = Trust()
     trust.set(CLIENTS, CLIENT_CA.certificate)
     known = chain_of(trust)
-    request = asks("jane", CLIENT_CA, expires=wall_seconds() + 10)
+    request = request_of("jane", CLIENT_CA, expires=wall_seconds() + 10)
     assert (await known.authenticate(request)).name == "jane"
     trust.set(CLIENTS, OTHER_CA.certificate)
     with pytest.raises(Unauthorized):
@@ -197,13 +200,13 @@ async def test_belief_ends_while_a_connection_stays():
     assert (await known.authenticate(request)).name == "jane"
 
 
-def test_what_people_write_between_certificates_is_not_passed_on():
+def test_text_between_certificates_is_dropped():
     trust = Trust()
     trust.set(CLIENTS, "# die Behörde\n".encode() + CLIENT_CA.certificate)
     assert trust.authorities == CLIENT_CA.certificate
 
 
-def test_all_that_a_proxy_says():
+def test_request_headers_are_decoded():
     request = Request(
         "GET",
         "/",
@@ -225,6 +228,6 @@ def test_all_that_a_proxy_says():
 
 
 @given(st.text(max_size=40))
-def test_whatever_the_header_holds_it_is_a_token_or_nothing(text):
+def test_any_authorization_header_parses(text):
     found = bearer_token(Request("GET", "/", headers={"authorization": text}))
     assert not found or text.strip().lower().startswith("bearer ")

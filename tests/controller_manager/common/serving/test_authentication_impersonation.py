@@ -20,7 +20,7 @@ from controller_manager.common.serving.authentication import refuse_impersonatio
         ({"impersonate-user": "", "impersonate-group": "g"}, BadRequest),
     ],
 )
-def test_whoever_would_be_another_is_refused(headers: dict[str, str], refusal: type[ApiError]) -> None:
+def test_impersonation_headers_are_refused(headers: dict[str, str], refusal: type[ApiError]) -> None:
     with pytest.raises(refusal):
         refuse_impersonation({"host": "x", **headers})
 
@@ -29,5 +29,5 @@ def test_whoever_would_be_another_is_refused(headers: dict[str, str], refusal: t
     "headers",
     [{}, {"impersonate-user": ""}, {"impersonate-uid": ""}, {"impersonate-me": "x"}, {"x-remote-user": "eve"}],
 )
-def test_what_asks_for_nobody_is_but_a_header(headers: dict[str, str]) -> None:
+def test_other_headers_are_not_impersonation(headers: dict[str, str]) -> None:
     refuse_impersonation({"host": "x", **headers})

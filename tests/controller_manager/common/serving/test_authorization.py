@@ -27,7 +27,7 @@ READ = AllowedResources(("get", "list"), ("",), ("pods",))
 METRICS = NonResourceRule(("get",), ("/metrics",))
 
 
-class Says:
+class FixedAuthorizer:
     """An authorizer that says the same of everything, a second after it was asked."""
 
     def __init__(self, decision: Decision, reason: str = "", rules: Rules = NO_RULES, error: str = "") -> None:
@@ -45,7 +45,7 @@ class Says:
         return self._rules
 
 
-class Away:
+class UnavailableAuthorizer:
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
         raise ServiceUnavailable("nobody can be asked")
 
@@ -65,10 +65,8 @@ class Away:
         ([Decision.NO_OPINION, Decision.DENY, Decision.ALLOW], Decision.DENY, 2),
     ],
 )
-async def test_the_first_opinion_decides_and_nobody_else_is_asked(
-    decisions: list[Decision], decision: Decision, asked: int
-) -> None:
-    authorizers = [Says(one) for one in decisions]
+async def test_first_decision_ends_the_chain(decisions: list[Decision], decision: Decision, asked: int) -> None:
+    authorizers = [FixedAuthorizer(one) for one in decisions]
     assert (await AuthorizerChain(authorizers).authorize(LIST_PODS)).decision is decision
     assert sum(one.asked for one in authorizers) == asked
     assert asyncio.get_running_loop().time() == pytest.approx(asked, abs=0.1)
@@ -85,20 +83,22 @@ async def test_the_first_opinion_decides_and_nobody_else_is_asked(
         ([("", "x"), ("", "y")], "", "[x, y]"),
     ],
 )
-async def test_without_an_opinion_all_reasons_and_errors_are_told(
+async def test_without_decision_reasons_and_errors_are_joined(
     passed: list[tuple[str, str]], reason: str, error: str
 ) -> None:
-    chain = AuthorizerChain([Says(Decision.NO_OPINION, reason, error=error) for reason, error in passed])
+    chain = AuthorizerChain([FixedAuthorizer(Decision.NO_OPINION, reason, error=error) for reason, error in passed])
     assert await chain.authorize(LIST_PODS) == Authorization(Decision.NO_OPINION, reason, error)
-    allows = AuthorizerChain([Says(Decision.NO_OPINION, "a", error="x"), Says(Decision.ALLOW, "yes")])
+    allows = AuthorizerChain(
+        [FixedAuthorizer(Decision.NO_OPINION, "a", error="x"), FixedAuthorizer(Decision.ALLOW, "yes")]
+    )
     assert await allows.authorize(LIST_PODS) == Authorization(Decision.ALLOW, "yes")
 
 
 @pytest.mark.virtual
-async def test_who_cannot_decide_is_no_permission() -> None:
-    allows = Says(Decision.ALLOW)
+async def test_unavailable_authorizer_raises_service_unavailable() -> None:
+    allows = FixedAuthorizer(Decision.ALLOW)
     with pytest.raises(ServiceUnavailable):
-        await AuthorizerChain([Away(), allows]).authorize(LIST_PODS)
+        await AuthorizerChain([UnavailableAuthorizer(), allows]).authorize(LIST_PODS)
     assert allows.asked == 0
 
 
@@ -113,12 +113,12 @@ async def test_privileged_groups_may_do_everything() -> None:
 
 
 @pytest.mark.virtual
-async def test_rules_are_those_of_all_authorizers() -> None:
+async def test_rules_of_all_authorizers_are_joined() -> None:
     chain = AuthorizerChain(
         [
-            Says(Decision.NO_OPINION, rules=Rules((READ,), (METRICS,))),
-            Away(),
-            Says(Decision.NO_OPINION, rules=Rules((READ,))),
+            FixedAuthorizer(Decision.NO_OPINION, rules=Rules((READ,), (METRICS,))),
+            UnavailableAuthorizer(),
+            FixedAuthorizer(Decision.NO_OPINION, rules=Rules((READ,))),
         ]
     )
     assert await chain.rules_for(JANE, "a") == Rules((READ, READ), (METRICS,), True, "nobody can be asked")
@@ -155,12 +155,12 @@ async def test_rules_are_those_of_all_authorizers() -> None:
         (AuthorizerAttributes(JANE, "get", "/metrics"), 'forbidden: User "jane" cannot get path "/metrics": not today'),
     ],
 )
-def test_a_refusal_says_who_wanted_what(attributes: AuthorizerAttributes, message: str) -> None:
+def test_forbidden_message_names_user_and_request(attributes: AuthorizerAttributes, message: str) -> None:
     assert refusal(attributes, "not today").message == message
 
 
 @pytest.mark.parametrize(("paths", "path"), [(("*",), "/metrics"), (("/metr*",), "/metrics"), (("/",), "/")])
-def test_a_star_stands_for_all_that_begins_so(paths: tuple[str, ...], path: str) -> None:
+def test_wildcard_matches_paths_with_prefix(paths: tuple[str, ...], path: str) -> None:
     assert path in AlwaysAllowedPaths(paths)
     assert "/other" not in AlwaysAllowedPaths(())
     assert "/other" not in AlwaysAllowedPaths(("/",))

@@ -71,7 +71,7 @@ def access(registry) -> Access:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "HEAD"])
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/open/", "/open/a/b"])
-async def test_open_paths_are_for_all_with_every_method_and_any_credentials(access, method, path):
+async def test_open_paths_accept_any_method_and_credentials(access, method, path):
     for name in ("", "alice", "forged", "unknowable"):
         await access.check(Request(method, path, headers={"name": name}))
 
@@ -101,7 +101,7 @@ async def test_open_paths_are_for_all_with_every_method_and_any_credentials(acce
         "*",
     ],
 )
-async def test_no_path_is_open_because_it_looks_like_one(access, path):
+async def test_similar_paths_are_not_open(access, path):
     with pytest.raises(Forbidden):
         await access.check(Request("GET", path))
 
@@ -121,7 +121,7 @@ async def test_no_path_is_open_because_it_looks_like_one(access, path):
         ("root", "GET", "/caf\udce9", BadRequest),
     ],
 )
-async def test_the_rest_is_for_those_who_are_known_and_allowed(access, name, method, path, refusal):
+async def test_other_paths_require_authorization(access, name, method, path, refusal):
     request = Request(method, path, headers={"name": name})
     if refusal is None:
         await access.check(request)
@@ -131,20 +131,20 @@ async def test_the_rest_is_for_those_who_are_known_and_allowed(access, name, met
 
 
 @pytest.mark.parametrize("name", ["alice", "root"])
-async def test_nobody_acts_in_the_name_of_another(access, name):
+async def test_impersonation_is_refused(access, name):
     with pytest.raises(Forbidden, match="serves no impersonation"):
         await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-user": "system:anonymous"}))
     with pytest.raises(BadRequest, match="Impersonate-User"):
         await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-group": "nobody"}))
 
 
-async def test_a_refusal_names_the_caller_and_what_was_wanted(access):
+async def test_forbidden_message_names_caller_and_path(access):
     with pytest.raises(Forbidden) as refusal:
         await access.check(Request("GET", "/metrics"))
     assert refusal.value.message == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
 
 
-async def test_what_became_of_requests_is_counted(access, registry):
+async def test_authentication_and_authorization_are_counted(access, registry):
     for name, path in (("alice", "/metrics"), ("alice", "/secret"), ("forged", "/a"), ("", "/a"), ("doubt", "/a")):
         try:
             await access.check(Request("GET", path, headers={"name": name}))

@@ -5,7 +5,7 @@ from functools import partial
 from controller_manager.common.serving.limits import Backlog
 
 
-def test_whoever_has_been_waited_for_longest_is_cut_off_when_all_together_exceed_the_limit():
+def test_longest_waiting_client_is_cut_off_above_limit():
     cut: list[str] = []
     backlog = Backlog(100)
     for name in "abc":
@@ -18,7 +18,7 @@ def test_whoever_has_been_waited_for_longest_is_cut_off_when_all_together_exceed
     assert backlog.held == 90
 
 
-def test_one_alone_may_have_more():
+def test_single_client_may_exceed_limit():
     backlog = Backlog(100)
     backlog.add("a", 1000, lambda: None)
     assert backlog.held == 1000

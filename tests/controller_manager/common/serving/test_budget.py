@@ -32,7 +32,7 @@ class Readers:
         self.reading.append(caller)
 
 
-async def test_a_caller_may_read_four_of_the_largest_at_a_time_and_holds_up_nobody_else():
+async def test_caller_may_read_four_of_the_largest_bodies():
     async with asyncio.TaskGroup() as group:
         readers = Readers(Budget(10), group)
         await readers.begin("a", "a", "a", "a", "a", "b")
@@ -41,7 +41,7 @@ async def test_a_caller_may_read_four_of_the_largest_at_a_time_and_holds_up_nobo
         assert readers.reading == ["a", "a", "a", "b", "a"]
 
 
-async def test_all_together_have_a_bound_and_come_in_order():
+async def test_total_budget_is_bounded_and_fifo():
     async with asyncio.TaskGroup() as group:
         readers = Readers(Budget(10), group)
         await readers.begin(*map(str, range(24)))
@@ -58,7 +58,7 @@ async def test_all_together_have_a_bound_and_come_in_order():
         assert "later" in readers.reading
 
 
-async def test_who_waits_too_long_is_told_to_come_again():
+async def test_waiting_too_long_raises_too_many_requests():
     budget, loop = Budget(10), asyncio.get_running_loop()
     for _ in range(4):
         await budget.take("a", 10)
@@ -69,7 +69,7 @@ async def test_who_waits_too_long_is_told_to_come_again():
     assert budget.held == 40
 
 
-async def test_too_many_do_not_wait_at_all():
+async def test_too_many_waiters_are_refused_at_once():
     budget, loop = Budget(10), asyncio.get_running_loop()
     for _ in range(4):
         await budget.take("a", 10)
@@ -83,7 +83,7 @@ async def test_too_many_do_not_wait_at_all():
             one.cancel()
 
 
-async def test_who_leaves_while_waiting_leaves_nothing_behind():
+async def test_cancelled_waiters_release_their_room():
     budget = Budget(10)
     for _ in range(4):
         await budget.take("a", 10)
@@ -101,7 +101,7 @@ async def test_who_leaves_while_waiting_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("leavers", [1, 2])
-async def test_release_passes_over_waiters_cancelled_in_the_same_turn(leavers: int) -> None:
+async def test_release_skips_waiters_cancelled_in_the_same_turn(leavers: int) -> None:
     budget = Budget(10)
     for _ in range(4):
         await budget.take("a", 10)

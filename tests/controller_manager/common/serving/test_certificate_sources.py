@@ -23,7 +23,7 @@ def made(folder: Path | None, *hosts: str) -> tls.KeyPair:
     return SelfSigned("manager", hosts or HOSTS, folder).read()
 
 
-def test_a_pair_is_kept_while_it_serves(tmp_path):
+def test_valid_pair_is_reused(tmp_path):
     first = made(tmp_path)
     assert stat.S_IMODE((tmp_path / "manager.key").stat().st_mode) == 0o600
     assert (tmp_path / "manager.crt").read_bytes() == first.certificate
@@ -33,7 +33,7 @@ def test_a_pair_is_kept_while_it_serves(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["garbage", "foreign key", "expiring", "missing"])
-def test_a_pair_of_ours_that_serves_no_more_is_replaced(tmp_path, damage):
+def test_unusable_own_pair_is_replaced(tmp_path, damage):
     before = made(tmp_path)
     cert_file, key_file = tmp_path / "manager.crt", tmp_path / "manager.key"
     soon = tls.issue(tls.make_ca("manager-ca"), "manager", hosts=HOSTS, days=3)
@@ -52,7 +52,7 @@ def test_a_pair_of_ours_that_serves_no_more_is_replaced(tmp_path, damage):
 
 
 @pytest.mark.parametrize("kind", ["expiring", "RSA"])
-def test_a_pair_of_somebody_else_is_shown_and_never_touched(tmp_path, kind):
+def test_foreign_pair_is_used_unchanged(tmp_path, kind):
     theirs = tls.issue(tls.make_ca("their-ca"), "them", hosts=("them.example",), days=3)
     if kind == "RSA":
         theirs = rsa_pair()
@@ -62,7 +62,7 @@ def test_a_pair_of_somebody_else_is_shown_and_never_touched(tmp_path, kind):
 
 
 @pytest.mark.virtual
-async def test_in_memory_and_in_a_folder_it_is_renewed_before_it_expires(tmp_path):
+async def test_self_signed_pair_is_renewed_before_expiry(tmp_path):
     source, kept = SelfSigned("manager", HOSTS), SelfSigned("manager", HOSTS, tmp_path)
     first, first_kept = source.read(), kept.read()
     assert (source.read(), kept.read()) == (first, first_kept)
@@ -75,7 +75,7 @@ async def test_in_memory_and_in_a_folder_it_is_renewed_before_it_expires(tmp_pat
 
 
 @pytest.mark.virtual
-async def test_pair_from_the_future_is_made_again(tmp_path: Path) -> None:
+async def test_pair_from_the_future_is_replaced(tmp_path: Path) -> None:
     """As after the clock was set back."""
     source, kept = SelfSigned("manager", HOSTS), SelfSigned("manager", HOSTS, tmp_path)
     first = source.read(), kept.read()
@@ -87,7 +87,7 @@ async def test_pair_from_the_future_is_made_again(tmp_path: Path) -> None:
         assert x509.load_pem_x509_certificate(pair.certificate).not_valid_before_utc <= utc_now()
 
 
-def test_no_secret_is_shown_by_mistake():
+def test_repr_of_pair_hides_the_key():
     pair = made(None)
     assert "PRIVATE" not in repr(pair)
     assert b"PRIVATE KEY" in pair.key

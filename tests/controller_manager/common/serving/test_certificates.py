@@ -32,7 +32,7 @@ def client(
     return context
 
 
-class Talk:
+class TLSConnection:
     """A finished handshake; raises ssl.SSLError when one side does not want to."""
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None, **more) -> None:
@@ -40,9 +40,9 @@ class Talk:
         self.server = server.wrap_bio(there, back, server_side=True)
         self.client = client.wrap_bio(back, there, server_hostname=name, **more)
         self._settle(self.client.do_handshake, self.server.do_handshake)
-        self.say(b"x")
+        self.send(b"x")
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.server.write(data)
         assert self.client.read(len(data)) == data
         self.client.write(data)
@@ -87,23 +87,23 @@ def files(tmp_path) -> Files:
 
 
 def shown(contexts: Contexts, name: str | None = None, address: str = HOME) -> set[str]:
-    return {Talk(contexts(address), client(version), name).shown() for version in (OLD, NEW)}
+    return {TLSConnection(contexts(address), client(version), name).shown() for version in (OLD, NEW)}
 
 
 @pytest.mark.virtual
-async def test_new_files_are_shown_within_seconds_and_old_connections_live_on(files):
+async def test_new_files_are_used_while_old_connections_continue(files):
     contexts = Contexts(files.source)
-    before = Talk(contexts(HOME), client())
+    before = TLSConnection(contexts(HOME), client())
     files.write("second")
     assert shown(contexts) == {"first"}
     await asyncio.sleep(5)
     assert shown(contexts) == {"second"}
-    before.say(b"still here")
+    before.send(b"still here")
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("damage", ["half written", "garbage", "gone", "foreign certificate", "encrypted"])
-async def test_a_broken_pair_changes_nothing_and_is_logged_once_without_its_content(files, damage):
+async def test_broken_pair_keeps_old_one_and_is_logged_once(files, damage):
     contexts = Contexts(files.source)
     whole = files.write("second")
     match damage:
@@ -140,7 +140,7 @@ def encrypted(key: bytes) -> bytes:
     return loaded.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, secret)
 
 
-def test_a_pair_that_is_broken_at_the_start_is_one_sentence(files):
+def test_broken_pair_at_start_raises_unusable_pair(files):
     files.key_file.write_bytes(tls.issue(CA, "other").key)
     with pytest.raises(UnusablePair) as caught:
         Contexts(files.source)
@@ -148,15 +148,15 @@ def test_a_pair_that_is_broken_at_the_start_is_one_sentence(files):
 
 
 @pytest.mark.virtual
-async def test_a_self_signed_pair_is_renewed_while_it_is_served(tmp_path):
+async def test_self_signed_pair_is_renewed_while_served(tmp_path):
     contexts = Contexts(SelfSigned("manager", ("localhost",), tmp_path))
-    first = Talk(contexts(HOME), client()).client.getpeercert(binary_form=True)
+    first = TLSConnection(contexts(HOME), client()).client.getpeercert(binary_form=True)
     await asyncio.sleep(359 * 86400)
-    assert Talk(contexts(HOME), client()).client.getpeercert(binary_form=True) != first
+    assert TLSConnection(contexts(HOME), client()).client.getpeercert(binary_form=True) != first
 
 
 @pytest.mark.virtual
-async def test_names_choose_among_certificates_which_change_too(files, tmp_path):
+async def test_server_names_select_certificates_as_they_change(files, tmp_path):
     given, own = Files(tmp_path, "given"), Files(tmp_path, "own")
     given.write("given", "ignored.test")
     own.write("own", "own.test", "*.example")
@@ -184,66 +184,68 @@ async def test_names_choose_among_certificates_which_change_too(files, tmp_path)
 
 @pytest.mark.parametrize("name", [None, "own.test"])
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_authorities_of_clients_change_for_new_connections_whatever_name_they_ask_for(files, tmp_path, name, version):
+def test_client_authorities_change_for_new_connections(files, tmp_path, name, version):
     trust = Trust()
     own = Files(tmp_path, "own")
     own.write("own", "own.test")
     contexts = Contexts(files.source, [Named(own.source)], lambda: trust.authorities)
     trust.subscribe(contexts.renew)
     alice = client(version, tls.issue(CA, "alice", client=True), tmp_path)
-    assert Talk(contexts(HOME), alice, name).server.getpeercert(binary_form=True) is None
+    assert TLSConnection(contexts(HOME), alice, name).server.getpeercert(binary_form=True) is None
     trust.set(CLIENTS, CA.certificate)
-    known = Talk(contexts(HOME), alice, name)
+    known = TLSConnection(contexts(HOME), alice, name)
     assert known.server.getpeercert(binary_form=True) is not None
-    assert Talk(contexts(HOME), client(version), name).server.getpeercert() is None
+    assert TLSConnection(contexts(HOME), client(version), name).server.getpeercert() is None
     trust.set(CLIENTS, tls.make_ca("other").certificate)
     with pytest.raises(ssl.SSLError, match=r"unable to get local issuer certificate|alert unknown ca"):
-        Talk(contexts(HOME), alice, name)
-    known.say(b"still here")
+        TLSConnection(contexts(HOME), alice, name)
+    known.send(b"still here")
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_a_session_is_not_resumed_once_its_authority_is_gone(files, tmp_path, version):
+def test_session_is_not_resumed_after_its_authority_is_removed(files, tmp_path, version):
     trust = Trust()
     trust.set(CLIENTS, CA.certificate)
     contexts = Contexts(files.source, authorities=lambda: trust.authorities)
     trust.subscribe(contexts.renew)
     alice = client(version, tls.issue(CA, "alice", client=True), tmp_path)
-    first = Talk(contexts(HOME), alice)
+    first = TLSConnection(contexts(HOME), alice)
     assert first.client.session is None or not first.client.session.has_ticket
-    again = Talk(contexts(HOME), alice, session=first.client.session)
+    again = TLSConnection(contexts(HOME), alice, session=first.client.session)
     assert again.server.session_reused is (version is OLD)
     trust.set(CLIENTS, tls.make_ca("other").certificate)
     with pytest.raises(ssl.SSLError):
-        Talk(contexts(HOME), alice, session=first.client.session)
+        TLSConnection(contexts(HOME), alice, session=first.client.session)
 
 
-def test_comments_in_a_bundle_of_authorities_do_no_harm(files, tmp_path):
+def test_comments_in_client_ca_bundle_are_ignored(files, tmp_path):
     bundle = "# Autoridad de Certificación\n".encode() + CA.certificate
     contexts = Contexts(files.source, authorities=lambda: bundle)
     alice = client(None, tls.issue(CA, "alice", client=True), tmp_path)
-    assert Talk(contexts(HOME), alice).server.getpeercert()
+    assert TLSConnection(contexts(HOME), alice).server.getpeercert()
     with pytest.raises(ValueError, match="client CA bundle"):
         Contexts(files.source, authorities=lambda: b"nonsense")
 
 
-def test_the_policy_bounds_versions_and_suites_whatever_name_is_asked_for(files, tmp_path):
+def test_tls_policy_applies_to_every_server_name(files, tmp_path):
     own = Files(tmp_path, "own")
     own.write("own", "own.test")
     strict = Contexts(files.source, [Named(own.source)], policy=tls.TLSPolicy(NEW))
     narrow = Contexts(files.source, [Named(own.source)], policy=tls.TLSPolicy(OLD, "ECDHE-ECDSA-CHACHA20-POLY1305"))
     for name in (None, "own.test"):
         with pytest.raises(ssl.SSLError, match="alert protocol version"):
-            Talk(strict(HOME), client(OLD), name)
-        assert Talk(strict(HOME), client(NEW), name).server.version() == "TLSv1.3"
-        assert (Talk(narrow(HOME), client(OLD), name).server.cipher() or ("",))[0] == "ECDHE-ECDSA-CHACHA20-POLY1305"
-        assert Talk(narrow(HOME), client(NEW), name).server.version() == "TLSv1.3"
+            TLSConnection(strict(HOME), client(OLD), name)
+        assert TLSConnection(strict(HOME), client(NEW), name).server.version() == "TLSv1.3"
+        assert (TLSConnection(narrow(HOME), client(OLD), name).server.cipher() or ("",))[
+            0
+        ] == "ECDHE-ECDSA-CHACHA20-POLY1305"
+        assert TLSConnection(narrow(HOME), client(NEW), name).server.version() == "TLSv1.3"
 
 
-def test_only_http_1_is_spoken_of(files):
+def test_alpn_negotiates_http1_only(files):
     eager = client()
     eager.set_alpn_protocols(["h2", "http/1.1"])
-    assert Talk(Contexts(files.source)(HOME), eager).client.selected_alpn_protocol() == "http/1.1"
+    assert TLSConnection(Contexts(files.source)(HOME), eager).client.selected_alpn_protocol() == "http/1.1"
 
 
 class Counted:
@@ -261,7 +263,7 @@ class Counted:
 
 
 @pytest.mark.virtual
-async def test_a_flood_of_connections_does_not_read_files_each_time() -> None:
+async def test_many_connections_read_files_once_per_interval() -> None:
     source = Counted()
     contexts = Contexts(source)
     for _ in range(5):

@@ -15,14 +15,14 @@ class Dropped(list[str]):
         return limiter
 
 
-def test_nobody_goes_while_there_is_room():
+def test_below_limit_no_connection_is_dropped():
     dropped = Dropped()
     limiter = dropped.limiter(3, "a", "b")
     assert limiter.make_room()
     assert dropped == []
 
 
-def test_whoever_was_waited_for_longest_goes():
+def test_longest_idle_connection_is_dropped():
     dropped = Dropped()
     limiter = dropped.limiter(3, "a", "b", "c")
     limiter.keep("a")
@@ -33,7 +33,7 @@ def test_whoever_was_waited_for_longest_goes():
     assert dropped == ["b", "c"]
 
 
-def test_who_is_being_answered_stays():
+def test_connection_being_answered_is_kept():
     dropped = Dropped()
     limiter = dropped.limiter(2, "a", "b")
     limiter.keep("a")
@@ -44,7 +44,7 @@ def test_who_is_being_answered_stays():
     assert dropped == ["b"]
 
 
-def test_who_leaves_counts_no_more():
+def test_closed_connections_do_not_count():
     dropped = Dropped()
     limiter = dropped.limiter(2, "a", "b")
     limiter.keep("a")

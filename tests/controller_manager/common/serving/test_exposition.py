@@ -47,19 +47,19 @@ def samples(registry: CollectorRegistry, form: Form) -> dict[tuple[str, tuple[tu
         ("," * 10_000, PLAIN),
     ],
 )
-def test_the_format_is_chosen_by_what_is_accepted(accept: str, form: Form) -> None:
+def test_format_is_chosen_by_accept_header(accept: str, form: Form) -> None:
     assert chosen(accept) is form
 
 
 @pytest.mark.parametrize(
     ("header", "taken"), [("", False), ("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("*", True)]
 )
-def test_gzip_is_for_those_who_take_it(header: str, taken: bool) -> None:
+def test_takes_gzip_by_accept_encoding(header: str, taken: bool) -> None:
     assert takes_gzip(header) is taken
 
 
 @pytest.mark.parametrize("form", [PLAIN, OPEN])
-def test_every_type_can_be_read_back(form: Form) -> None:
+def test_every_type_round_trips(form: Form) -> None:
     registry = CollectorRegistry()
     Counter("c", "A counter.", ["x"], registry=registry).labels("1").inc(2)
     Gauge("g", 'A gauge\nwith a \\ and a " in its help.', registry=registry).set(float("-inf"))
@@ -80,7 +80,7 @@ def test_every_type_can_be_read_back(form: Form) -> None:
     assert found["e", (("e", "on"),)] == 1
 
 
-def test_types_and_help_are_told_once_and_nothing_of_when_a_series_was_made() -> None:
+def test_metadata_is_written_once_without_created_series() -> None:
     registry = CollectorRegistry()
     Counter("c", "A counter.", registry=registry)
     Gauge("unseen", "Never set.", ["x"], registry=registry)
@@ -88,7 +88,7 @@ def test_types_and_help_are_told_once_and_nothing_of_when_a_series_was_made() ->
     assert text_of(registry, OPEN) == "# HELP c A counter.\n# TYPE c counter\nc_total 0\n# EOF\n"
 
 
-def test_counters_that_kubernetes_named_otherwise_keep_their_names() -> None:
+def test_counters_without_total_suffix_keep_their_names() -> None:
     registry = CollectorRegistry()
     Counters(Family("attempts", "Tries.", "counter", ("result",)), registry).add("success")
     assert '# TYPE attempts counter\nattempts{result="success"} 1\n' in text_of(registry, PLAIN)
@@ -96,21 +96,21 @@ def test_counters_that_kubernetes_named_otherwise_keep_their_names() -> None:
 
 
 @given(st.text(), st.sampled_from([PLAIN, OPEN]))
-def test_any_label_can_be_read_back(value: str, form: Form) -> None:
+def test_any_label_round_trips(value: str, form: Form) -> None:
     registry = CollectorRegistry()
     Counters(Family("c_total", "A counter.", "counter", ("x",)), registry).add(value)
     assert samples(registry, form) == {("c_total", (("x", value),)): 1}
 
 
 @given(st.floats(), st.sampled_from([PLAIN, OPEN]))
-def test_any_number_can_be_read_back(value: float, form: Form) -> None:
+def test_any_number_round_trips(value: float, form: Form) -> None:
     registry = CollectorRegistry()
     Gauge("g", "A gauge.", registry=registry).set(value)
     (found,) = samples(registry, form).values()
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
-def test_a_large_family_comes_in_pieces_under_one_heading() -> None:
+def test_large_family_is_split_under_one_heading() -> None:
     took = Histograms(Family("t", "Time.", "histogram", ("x",), (0.5, 1.0)), None)
     for number in range(1000):
         took.observe(1.0, str(number))
@@ -120,7 +120,7 @@ def test_a_large_family_comes_in_pieces_under_one_heading() -> None:
     assert sum(text.count("\n") for text in found) == 5000 + 2
 
 
-def test_nothing_is_made_before_it_is_asked_for() -> None:
+def test_pieces_are_generated_lazily() -> None:
     def families() -> "list[Metric]":
         took = Histograms(Family("t", "Time.", "histogram", ("x",), (0.5,)), None)
         for number in range(5000):

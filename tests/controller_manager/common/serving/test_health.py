@@ -43,11 +43,11 @@ WARNING = 'warn: some health checks cannot be excluded: no matches for "nope"\n'
         ("/livez", (VERBOSE, ("exclude", "nope")), f"[+]ping ok\n[+]informers ok\n{WARNING}livez check passed\n"),
     ],
 )
-def test_a_healthy_process(health, path, query, text):
+def test_healthy_process_answers_ok(health, path, query, text):
     assert ask(health, path, *query) == (200, text)
 
 
-def test_a_failed_check_is_named_without_its_reason(health):
+def test_failed_check_is_named_without_its_reason(health):
     health.add("store", lambda: "password wrong")
     text = "[+]ping ok\n[+]informers ok\n[-]store failed: reason withheld\nreadyz check failed\n"
     assert ask(health, "/readyz") == (500, text)
@@ -55,7 +55,7 @@ def test_a_failed_check_is_named_without_its_reason(health):
     assert ask(health, "/readyz", ("exclude", "store")) == (200, "ok")
 
 
-def test_a_check_answers_to_its_other_names(health):
+def test_check_is_available_under_its_aliases(health):
     health.add("datastore", lambda: "gone", also=("etcd",))
     assert ask(health, "/readyz/etcd") == (500, "[-]datastore failed: reason withheld\netcd check failed\n")
     for name in ("etcd", "datastore"):
@@ -63,7 +63,7 @@ def test_a_check_answers_to_its_other_names(health):
         assert (status, "[+]datastore excluded: ok\n" in text, "warn" in text) == (200, True, False)
 
 
-def test_excludes_that_match_nothing_are_warned_of_together(health):
+def test_excludes_without_match_are_reported(health):
     status, text = ask(health, "/livez", ("exclude", "b"), ("exclude", "a"), VERBOSE)
     assert (status, 'no matches for "a","b"\n' in text) == (200, True)
 
@@ -74,15 +74,15 @@ def test_only_changes_are_logged():
         health.add("clock", lambda: why.pop(0))
         for _ in range(6):
             ask(health, "/livez")
-    told = [(line["event"], line.get("failed")) for line in lines]
-    assert told == [
+    events = [(line["event"], line.get("failed")) for line in lines]
+    assert events == [
         ("health check fails", {"clock": "late"}),
         ("health check fails", {"clock": "later"}),
         ("health check passes", None),
     ]
 
 
-def test_to_start_is_not_to_fail():
+def test_checks_failing_at_start_are_logged_as_info():
     with structlog.testing.capture_logs() as lines:
         health, why = Health(get_logger("test")), ["starts", "starts still", "", "late", ""]
         health.add("clock", lambda: why.pop(0))
@@ -96,7 +96,7 @@ def test_to_start_is_not_to_fail():
     ]
 
 
-def test_probes_that_exclude_what_fails_do_not_fill_the_log():
+def test_excluded_failures_do_not_repeat_log_lines():
     with structlog.testing.capture_logs() as lines:
         health = Health(get_logger("test"))
         health.add("leader", lambda: "late")
@@ -107,14 +107,14 @@ def test_probes_that_exclude_what_fails_do_not_fill_the_log():
     assert len(lines) == 1
 
 
-def test_unknown_checks_methods_and_paths(health):
+def test_unknown_checks_methods_and_paths_are_refused(health):
     assert ask(health, "/livez/lease")[0] == 404
     assert ask(health, "/livez", method="POST")[0] == 405
     assert health.answer(Request("GET", "/metrics")) is None
     assert health.answer(Request("GET", "/healthzz")) is None
 
 
-def test_a_name_is_given_once_per_endpoint(health):
+def test_duplicate_check_name_is_refused_per_endpoint(health):
     with pytest.raises(ValueError, match="ping"):
         health.add("ping", lambda: "")
     health.add("lease", lambda: "lost", endpoints=("livez",))

@@ -23,18 +23,18 @@ from controller_manager.common.serving import http
         ("/a?b=c?d", "/a", (("b", "c?d"),)),
     ],
 )
-def test_a_target_is_split_and_decoded(target, path, query):
+def test_target_is_split_and_decoded(target, path, query):
     assert http.parse_target(target) == (path, query)
 
 
 @given(st.text(st.sampled_from("ab/%2Ff5?&=+\u00e9"), max_size=30))
-def test_decoding_never_makes_a_new_separator(target):
+def test_decoding_never_adds_a_separator(target):
     path, _ = http.parse_target(target)
     assert path.count("/") == target.partition("?")[0].count("/")
 
 
 @given(st.text(st.sampled_from("ab2%+&=;?\u00e9"), max_size=30))
-def test_parameters_are_read_as_forms_are(query):
+def test_query_is_parsed_like_a_form(query):
     assert http.parse_target(f"/a?{query}")[1] == tuple(parse_qsl(query, keep_blank_values=True))
 
 
@@ -43,7 +43,7 @@ def test_headers_are_folded_by_lower_case_name():
     assert http.fold_headers(items) == {"accept": "a, b", "x-one": "1"}
 
 
-def test_values_of_a_header_stay_apart_though_one_holds_a_comma():
+def test_repeated_header_values_stay_separate():
     items = [("Group", "a, b"), ("X-One", "1, 2"), ("group", "c")]
     request = Request("GET", "/", headers=http.fold_headers(items), repeated=http.repeated_headers(items))
     assert request.values("group") == ("a, b", "c")
@@ -51,7 +51,7 @@ def test_values_of_a_header_stay_apart_though_one_holds_a_comma():
     assert request.values("x-two") == ()
 
 
-def test_the_subject_of_a_certificate():
+def test_subject_of_certificate_is_read():
     subject = ((("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "me"),))
     assert http.certificate_of({"subject": subject}) == Certificate("me", ("a", "b"))
     assert http.certificate_of({"subject": subject[:2]}) is None
@@ -59,7 +59,7 @@ def test_the_subject_of_a_certificate():
     assert http.certificate_of(None) is None
 
 
-def test_the_uid_of_a_subject_is_told_once_or_not_at_all() -> None:
+def test_uid_of_subject_must_be_unique() -> None:
     def uid_of(*values: str) -> str | None:
         pairs = tuple((("1.3.6.1.4.1.57683.2", value),) for value in values)
         found = http.certificate_of({"subject": ((("commonName", "me"),), *pairs)}, digest="ab")
@@ -73,7 +73,7 @@ def test_the_uid_of_a_subject_is_told_once_or_not_at_all() -> None:
     assert uid_of("7", "7") is None
 
 
-def test_the_head_of_an_answer():
+def test_response_head_has_date_length_and_connection():
     date = http.date_line(0)
     assert http.head(200, {"content-type": "x"}, date, http.content_length(200, 5), keep=True) == (
         b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\ncontent-type: x\r\ncontent-length: 5\r\n\r\n"
@@ -91,6 +91,6 @@ def test_the_head_of_an_answer():
     ),
     st.booleans(),
 )
-def test_no_value_can_start_a_header_of_its_own(headers, keep):
+def test_header_value_cannot_start_a_new_header(headers, keep):
     text = http.head(200, headers, http.date_line(0), http.CHUNKED, keep=keep)
     assert text.count(b"\r\n") == text.count(b"\n") == text.count(b"\r") == len(headers) + 4 + (not keep)

@@ -24,14 +24,14 @@ async def visiting(handler: Handler, **more: Any) -> AsyncIterator[aiohttp.Clien
         yield session
 
 
-async def test_whoever_is_not_believed_comes_on_another_connection():
+async def test_unauthorized_response_closes_connection():
     async with serving(Handler()) as server:
         answer = await raw(server.port, b"GET /unknown HTTP/1.1\r\nHost: a\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert b"connection: close" in answer
 
 
-async def test_a_request_arrives_as_it_was_sent():
+async def test_request_arrives_unchanged():
     handler = Handler()
     async with visiting(handler) as session:
         headers = {"X-Thing": "1", "Accept": "a"}
@@ -48,7 +48,7 @@ async def test_a_request_arrives_as_it_was_sent():
     assert got.certificate is None
 
 
-async def test_one_connection_carries_many_requests():
+async def test_connection_carries_many_requests():
     handler = Handler()
     async with serving(handler) as server:
         one = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -57,7 +57,7 @@ async def test_one_connection_carries_many_requests():
     assert answer.count(b"connection: close") == 1
 
 
-async def test_many_bodies_that_are_sent_at_once_are_all_read():
+async def test_pipelined_bodies_are_all_read():
     handler = Handler()
     bodies = [b"x" * (200_000 if number % 7 == 0 else 3_000) for number in range(150)]
     asked = [b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body) for body in bodies]
@@ -67,7 +67,7 @@ async def test_many_bodies_that_are_sent_at_once_are_all_read():
     assert [len(request.body) for request in handler.requests] == [*map(len, bodies), 0]
 
 
-async def test_an_answer_may_end_its_connection():
+async def test_connection_close_response_ends_connection():
     async def handle(_: Request) -> Response:
         return Response(200, {"connection": "close"}, b"hello")
 
@@ -89,7 +89,7 @@ async def test_head_is_get_without_a_body():
     assert [one.method for one in handler.requests] == ["GET"] * 3
 
 
-async def test_a_stream_is_sent_chunk_by_chunk_and_a_big_body_whole():
+async def test_stream_is_chunked_and_large_body_is_whole():
     handler = Handler()
     async with visiting(handler) as session:
         async with session.get("/stream") as answer:
@@ -101,7 +101,7 @@ async def test_a_stream_is_sent_chunk_by_chunk_and_a_big_body_whole():
             assert answer.status == 204
 
 
-async def test_the_first_chunk_of_an_endless_stream_arrives_at_once_and_leaving_closes_it():
+async def test_endless_stream_starts_at_once_and_closes_with_client():
     handler = Handler()
     async with visiting(handler) as session:
         async with session.get("/endless") as answer:
@@ -110,7 +110,7 @@ async def test_the_first_chunk_of_an_endless_stream_arrives_at_once_and_leaving_
         await asyncio.wait_for(handler.closed.wait(), 30)
 
 
-async def test_a_client_that_does_not_read_holds_the_stream_back():
+async def test_slow_reader_pauses_the_stream():
     handler = Handler()
     async with serving(handler) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
@@ -125,7 +125,7 @@ async def test_a_client_that_does_not_read_holds_the_stream_back():
         await asyncio.wait_for(handler.closed.wait(), 30)
 
 
-async def test_what_a_stream_pushes_is_written_at_once():
+async def test_pushed_data_is_written_at_once():
     handler = Handler()
     async with visiting(handler) as session, session.get("/pushed") as answer:
         assert handler.pushing.push(b"tick\n")
@@ -135,7 +135,7 @@ async def test_what_a_stream_pushes_is_written_at_once():
     await asyncio.wait_for(handler.pushing.closed.wait(), 30)
 
 
-async def test_a_client_that_does_not_take_what_is_pushed_is_cut_off(monkeypatch):
+async def test_client_not_reading_pushed_data_is_cut_off(monkeypatch):
     monkeypatch.setattr("controller_manager.common.serving.response_writer._WRITE_TIMEOUT", 0.1)
     handler = Handler()
     async with serving(handler) as server:
@@ -149,14 +149,14 @@ async def test_a_client_that_does_not_take_what_is_pushed_is_cut_off(monkeypatch
         writer.transport.abort()
 
 
-async def test_a_stream_that_breaks_is_visibly_incomplete():
+async def test_broken_stream_is_incomplete_for_client():
     async with visiting(Handler()) as session, session.get("/broken") as answer:
         assert await answer.content.readany() == b"first"
         with pytest.raises(aiohttp.ClientError):
             await answer.read()
 
 
-async def test_an_old_client_gets_a_plain_stream_and_a_close():
+async def test_http_1_0_client_gets_unchunked_stream_and_close():
     async with serving(Handler()) as server:
         answer = await raw(server.port, b"GET /stream HTTP/1.0\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
@@ -165,7 +165,7 @@ async def test_an_old_client_gets_a_plain_stream_and_a_close():
     assert b"connection: close" in head
 
 
-async def test_a_bug_in_the_handler_is_a_plain_500():
+async def test_handler_error_is_a_500_status():
     async with visiting(Handler()) as session:
         async with session.get("/fails") as answer:
             status = json.loads(await answer.read())
@@ -175,7 +175,7 @@ async def test_a_bug_in_the_handler_is_a_plain_500():
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_body_above_the_limit_is_refused_unread(chunked):
+async def test_oversized_body_is_refused_unread(chunked):
     handler = Handler()
 
     async def parts() -> AsyncIterator[bytes]:
@@ -191,12 +191,12 @@ async def test_a_body_above_the_limit_is_refused_unread(chunked):
             assert answer.status == 200
 
 
-async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():
+async def test_client_expecting_100_continue_gets_it():
     async with visiting(Handler()) as session, session.put("/a", data=b"x" * 100, expect100=True) as answer:
         assert answer.status == 200
 
 
-async def test_nobody_else_is_given_leave():
+async def test_client_not_expecting_100_continue_does_not_get_it():
     head = b"POST / HTTP/%b\r\nHost: x\r\nExpect: %b\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
     async with serving(Handler()) as server:
         assert (await raw(server.port, head % (b"1.1", b"100-Continue"))).startswith(b"HTTP/1.1 200 OK")  # it was there
@@ -207,7 +207,7 @@ async def test_nobody_else_is_given_leave():
 @pytest.mark.parametrize(
     "start", ["GET /a HTTP/1.1\r\nUpgrade: h2c", "POST /a HTTP/1.1\r\nUpgrade: SPDY/3.1", "CONNECT a:1 HTTP/1.1"]
 )
-async def test_an_offer_to_leave_http_is_answered_at_once_and_nothing_behind_it_is_read(start):
+async def test_upgrade_request_is_answered_and_later_data_ignored(start):
     handler = Handler()
     async with serving(handler) as server:
         request = f"{start}\r\nConnection: Upgrade\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -237,7 +237,7 @@ async def test_an_offer_to_leave_http_is_answered_at_once_and_nothing_behind_it_
         b"GET /a HTTP/1.1\r\nhost: x\r\n" + b"x: y\r\n" * 10_000 + b"\r\n",
     ],
 )
-async def test_what_is_no_http_gets_a_status(garbage):
+async def test_malformed_http_gets_400_status(garbage):
     handler = Handler()
     async with serving(handler) as server:
         answer = await raw(server.port, garbage)
@@ -268,7 +268,7 @@ async def test_refusal_of_malformed_head_quotes_nothing_of_it(head: bytes, why: 
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["message"] == f"the request is not valid HTTP: {why}"
 
 
-async def test_a_body_of_more_framing_than_content_gets_a_status():
+async def test_body_with_excessive_chunk_framing_gets_400():
     chunk = b"1;%s\r\na\r\n" % (b"x" * 1000)
     async with serving(Handler()) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -278,12 +278,12 @@ async def test_a_body_of_more_framing_than_content_gets_a_status():
         writer.close()
 
 
-async def test_an_old_client_need_not_name_a_host():
+async def test_http_1_0_request_needs_no_host_header():
     async with serving(Handler()) as server:
         assert (await raw(server.port, b"GET /a HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
+async def test_malformed_http_on_used_connection_gets_400():
     async with serving(Handler()) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -293,7 +293,7 @@ async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
         writer.close()
 
 
-async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
+async def test_stop_ends_streams_and_finishes_requests():
     handler = Handler()
     server = HTTPServer(handler, "127.0.0.1", 0, None)
     await server.start()
@@ -310,7 +310,7 @@ async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
             await session.get("/a")
 
 
-async def test_a_stop_is_bounded():
+async def test_stop_is_bounded_by_grace():
     loop = asyncio.get_running_loop()
 
     async def stubborn(request: Request) -> Response:
@@ -328,18 +328,18 @@ async def test_a_stop_is_bounded():
     writer.close()
 
 
-async def test_a_busy_port_is_one_clear_sentence():
+async def test_port_in_use_raises_cannot_listen():
     async with serving(Handler()) as server:
         with pytest.raises(CannotListen) as caught:
             await HTTPServer(Handler(), "127.0.0.1", server.port, None).start()
     assert str(caught.value) == f"cannot listen on 127.0.0.1:{server.port}: address already in use"
 
 
-async def test_a_site_that_never_started_stops_quietly():
+async def test_unstarted_server_stops_without_error():
     await HTTPServer(Handler(), "127.0.0.1", 0, None).stop()
 
 
-async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
+async def test_connections_leave_file_descriptors_for_the_process(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
     async with serving(Handler()) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
@@ -352,7 +352,7 @@ async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
             writer.close()
 
 
-async def test_connections_above_the_limit_are_closed_while_all_others_are_answered():
+async def test_connections_above_limit_are_closed_and_others_answered():
     handler = Handler()
     async with serving(handler, limits=ServerLimits(connections=1)) as server, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}"
@@ -366,7 +366,7 @@ async def test_connections_above_the_limit_are_closed_while_all_others_are_answe
             assert answer.status == 200
 
 
-async def test_many_headers_are_read_and_too_many_bytes_of_them_are_not():
+async def test_many_headers_are_read_up_to_byte_limit():
     handler = Handler()
     async with serving(handler) as server:
         groups = b"".join(b"x-remote-group: group-%d\r\n" % number for number in range(1000))

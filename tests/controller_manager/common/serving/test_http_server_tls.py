@@ -48,7 +48,7 @@ async def get(port: int, context: ssl.SSLContext) -> int:
         return answer.status
 
 
-async def test_the_subject_of_a_client_certificate_reaches_the_handler(keys):
+async def test_client_certificate_subject_reaches_handler(keys):
     handler = Handler()
     pair = tls.issue(keys.ca, "alice", ("b-team", "a-team"), client=True)
     async with serving(handler, keys.server) as server:
@@ -65,7 +65,7 @@ async def test_the_subject_of_a_client_certificate_reaches_the_handler(keys):
 
 
 @pytest.mark.parametrize("flaw", ["foreign authority", "not for clients"])
-async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
+async def test_unverified_client_certificate_is_refused(keys, flaw):
     ca = tls.make_ca("ca") if flaw == "foreign authority" else keys.ca
     pair = tls.issue(ca, "mallory", ("system:masters",), client=flaw == "foreign authority")
     handler = Handler()
@@ -75,11 +75,11 @@ async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
     assert not handler.requests
 
 
-def test_old_versions_of_tls_are_refused(keys):
+def test_old_tls_versions_are_refused(keys):
     assert keys.server.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-async def test_an_authority_that_is_no_root_is_found_at_the_end_of_the_chain(keys, tmp_path):
+async def test_intermediate_authority_ends_the_chain(keys, tmp_path):
     middle = issue_authority(keys.ca)
     pair = tls.issue(middle, "alice", client=True)
     handler, shown_by_server = Handler(), tls.issue(keys.ca, "server", hosts=("127.0.0.1",))
@@ -93,7 +93,7 @@ async def test_an_authority_that_is_no_root_is_found_at_the_end_of_the_chain(key
         assert certificate.root == found.fingerprint(hashes.SHA256()).hex()
 
 
-async def test_a_resumed_session_tells_the_same_of_its_client(keys):
+async def test_resumed_session_has_the_same_certificate(keys):
     handler = Handler()
     context = keys.client(tls.issue(keys.ca, "alice", client=True))
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 nothing is resumed at all
@@ -114,7 +114,7 @@ async def test_a_resumed_session_tells_the_same_of_its_client(keys):
     assert again.certificate == first.certificate
 
 
-async def test_the_context_of_each_new_connection_is_asked_for(keys):
+async def test_context_is_chosen_per_connection(keys):
     asked: list[str] = []
 
     def choose(address: str) -> ssl.SSLContext:
@@ -132,7 +132,7 @@ async def test_the_context_of_each_new_connection_is_asked_for(keys):
 
 
 @pytest.mark.parametrize("secured", [True, False])
-async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
+async def test_silent_connections_are_dropped_for_new_ones(keys, secured):
     context = keys.server if secured else None
     async with serving(Handler(), context, limits=ServerLimits(connections=2)) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
@@ -148,7 +148,7 @@ async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
             writer.close()
 
 
-async def test_handshakes_that_fail_leave_nothing_behind(keys):
+async def test_failed_handshakes_release_their_slots(keys):
     async with serving(Handler(), keys.server, limits=ServerLimits(connections=2)) as server:
         for _ in range(5):
             with contextlib.suppress(ConnectionResetError):

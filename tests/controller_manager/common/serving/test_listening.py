@@ -33,7 +33,7 @@ def reaches(host: str, port: int) -> bool:
         ("::", {"127.0.0.1", "::1"}),
     ],
 )
-def test_an_address_stands_for_itself_and_none_for_all(bound, reached):
+def test_bind_address_limits_reachable_addresses(bound, reached):
     with listening(bound) as port:
         assert {host for host in ("127.0.0.1", "127.0.0.2", "::1") if reaches(host, port)} - {"127.0.0.2"} == reached
         assert reaches("127.0.0.2", port) is (len(reached) == 2)
@@ -41,13 +41,13 @@ def test_an_address_stands_for_itself_and_none_for_all(bound, reached):
 
 @pytest.mark.parametrize("theirs", ["127.0.0.1", ""])
 @pytest.mark.parametrize("ours", ["127.0.0.1", "0.0.0.0"])
-def test_an_address_somebody_listens_on_is_refused_at_once(theirs, ours):
+def test_address_in_use_is_refused(theirs, ours):
     with listening(theirs) as port, pytest.raises(CannotListen) as caught:
         listen(ours, port)
     assert str(caught.value) == f"cannot listen on {ours}:{port}: address already in use"
 
 
-def test_of_two_that_bind_at_once_only_one_listens():
+def test_second_bound_socket_cannot_listen():
     """Both may have bound before either of them listens."""
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,12 +56,12 @@ def test_of_two_that_bind_at_once_only_one_listens():
             other.listen()
 
 
-def test_two_that_may_share_the_port_do_and_a_third_that_may_not_does_not():
+def test_shared_port_refuses_listener_without_sharing():
     with listening(share_port=True) as port, listening(port=port, share_port=True), pytest.raises(CannotListen):
         listen("127.0.0.1", port)
 
 
-def test_connections_that_linger_after_an_earlier_process_are_no_obstacle():
+def test_lingering_connections_do_not_block_the_port():
     listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     client = socket.create_connection(("127.0.0.1", port))
@@ -75,6 +75,6 @@ def test_connections_that_linger_after_an_earlier_process_are_no_obstacle():
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
-def test_an_address_that_is_not_ours_is_one_sentence(host):
+def test_foreign_address_raises_cannot_listen(host):
     with pytest.raises(CannotListen, match=f"^cannot listen on {host}:0: "):
         listen(host, 0)

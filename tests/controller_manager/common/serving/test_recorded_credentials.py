@@ -50,7 +50,7 @@ def chain() -> RequestAuthenticator:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["case"])
-async def test_recorded(row: dict[str, Any]) -> None:
+async def test_users_equal_recorded_kube_apiserver_results(row: dict[str, Any]) -> None:
     headers = [(name, value.strip(" ")) for name, value in row["headers"]]
     certificate = Certificate("front-proxy-client", (), root(PROXY_CA)) if row["proxy"] else None
     request = Request("POST", "/", (), fold_headers(headers), b"", certificate, repeated_headers(headers))

@@ -31,7 +31,7 @@ TABLE = certificates.name_table(WANTED, SHOWN)
         ("..", None),
     ],
 )
-def test_by_name(server_name, number):
+def test_certificate_by_server_name(server_name, number):
     assert certificates.by_name(TABLE, server_name) == number
 
 
@@ -45,7 +45,7 @@ def test_by_name(server_name, number):
         ("fe80::1%lo", None),
     ],
 )
-def test_by_address(address, number):
+def test_certificate_by_address(address, number):
     assert certificates.by_address(TABLE, address) == number
 
 
@@ -54,7 +54,7 @@ NAME = st.lists(LABEL, min_size=1, max_size=3).map(".".join)
 
 
 @given(st.lists(st.lists(NAME, max_size=3), max_size=3), st.lists(st.sampled_from("ab"), min_size=1, max_size=3))
-def test_a_name_itself_beats_every_wildcard_and_the_first_certificate_the_others(wanted, labels):
+def test_exact_name_precedes_wildcards_and_first_one_wins(wanted, labels):
     name = ".".join(labels)
     found = certificates.by_name(certificates.name_table(wanted, [[]] * len(wanted)), name)
     exact = [number for number, patterns in enumerate(wanted) if name in patterns]
@@ -64,16 +64,16 @@ def test_a_name_itself_beats_every_wildcard_and_the_first_certificate_the_others
         assert any("*" in pattern for pattern in wanted[found])
 
 
-def test_the_names_of_a_certificate_are_its_domains():
+def test_certificate_names_are_its_dns_names():
     pair = tls.issue(tls.make_ca("ca"), "cn.test", hosts=("a.test", "*.b.test", "10.0.0.1"))
     assert certificates.names_of(pair.certificate) == ["cn.test", "a.test", "*.b.test"]
 
 
 @pytest.mark.parametrize("common_name", ["10.0.0.1", "no domain!", "me@1234", "-a.test"])
-def test_a_common_name_that_is_no_domain_is_no_name(common_name):
+def test_common_name_other_than_domain_is_ignored(common_name):
     assert certificates.names_of(tls.issue(tls.make_ca("ca"), common_name).certificate) == []
 
 
-def test_what_is_no_certificate_is_refused():
+def test_malformed_certificate_raises_value_error():
     with pytest.raises(ValueError, match="PEM"):
         certificates.names_of(b"hello")

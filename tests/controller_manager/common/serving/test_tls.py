@@ -15,7 +15,7 @@ def subject(pair: tls.KeyPair) -> list[str]:
     return [str(one.value) for one in x509.load_pem_x509_certificate(pair.certificate).subject]
 
 
-def test_a_client_certificate_names_its_owner_and_groups():
+def test_client_certificate_has_name_and_groups():
     ca = tls.make_ca("test-ca")
     leaf = tls.issue(ca, "admin", ("system:masters", "b"), client=True, days=10)
     found = x509.load_pem_x509_certificate(leaf.certificate)
@@ -24,7 +24,7 @@ def test_a_client_certificate_names_its_owner_and_groups():
     assert timedelta(days=9) < found.not_valid_after_utc - utc_now() < timedelta(days=11)
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+def test_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "new" / "file"
     write_atomically(path, b"one")
     write_atomically(path, b"two", 0o644)
@@ -36,7 +36,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "new"]
 
 
-def test_default_cipher_suites_of_tls_1_2_are_authenticated_and_forward_secret():
+def test_default_tls_1_2_ciphers_are_aead_and_forward_secret():
     ca = tls.make_ca("test-ca")
     context = tls.context_of(tls.issue(ca, "server", hosts=["localhost"]))
     offered = [each for each in context.get_ciphers() if each["protocol"] != "TLSv1.3"]

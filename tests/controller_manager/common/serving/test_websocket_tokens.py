@@ -21,7 +21,7 @@ def offered(token: str) -> str:
     return PREFIX + base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
 
 
-def asks(protocols: str, offer: dict[str, str] | None = None) -> Request:
+def request_of(protocols: str, offer: dict[str, str] | None = None) -> Request:
     return Request("GET", "/", headers={**(OFFER if offer is None else offer), "sec-websocket-protocol": protocols})
 
 
@@ -29,23 +29,23 @@ GOOD = offered("good~~~>")
 
 
 @pytest.mark.parametrize("protocols", [f"{GOOD}, v4.channel.k8s.io", f"v4.channel.k8s.io ,{GOOD}", f"a,{GOOD},b"])
-async def test_a_token_beside_another_protocol_names_its_owner(protocols: str) -> None:
-    assert await WebSocketTokenAuthenticator(Tokens()).authenticate(asks(protocols)) == User("jane")
+async def test_token_with_another_protocol_authenticates(protocols: str) -> None:
+    assert await WebSocketTokenAuthenticator(Tokens()).authenticate(request_of(protocols)) == User("jane")
 
 
 NOTHING = {
-    "no websocket": asks(f"{GOOD}, v4", {}),
-    "an offer without the upgrade of the connection": asks(f"{GOOD}, v4", {"upgrade": "websocket"}),
-    "another protocol": asks(f"{GOOD}, v4", {"connection": "upgrade", "upgrade": "spdy/3.1"}),
-    "no token": asks("v4, v5"),
-    "an empty token": asks(f"{PREFIX}, v5"),
-    "a prefix in capitals": asks(f"{GOOD.upper()}, v5"),
+    "no websocket": request_of(f"{GOOD}, v4", {}),
+    "an offer without the upgrade of the connection": request_of(f"{GOOD}, v4", {"upgrade": "websocket"}),
+    "another protocol": request_of(f"{GOOD}, v4", {"connection": "upgrade", "upgrade": "spdy/3.1"}),
+    "no token": request_of("v4, v5"),
+    "an empty token": request_of(f"{PREFIX}, v5"),
+    "a prefix in capitals": request_of(f"{GOOD.upper()}, v5"),
     "nothing": Request("GET", "/", headers=OFFER),
 }
 
 
 @pytest.mark.parametrize("case", NOTHING)
-async def test_what_shows_no_token(case: str) -> None:
+async def test_offers_without_token_are_not_authenticated(case: str) -> None:
     assert await WebSocketTokenAuthenticator(Tokens()).authenticate(NOTHING[case]) is None
 
 
@@ -64,11 +64,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_is_refused(case: str) -> None:
+async def test_invalid_token_offers_are_unauthorized(case: str) -> None:
     with pytest.raises(Unauthorized):
-        await WebSocketTokenAuthenticator(Tokens()).authenticate(asks(REFUSED[case]))
+        await WebSocketTokenAuthenticator(Tokens()).authenticate(request_of(REFUSED[case]))
 
 
-def test_who_passes_protocols_on_leaves_tokens_out() -> None:
+def test_tokens_are_removed_from_forwarded_protocols() -> None:
     assert without_token(f"v4,{GOOD} , v5") == "v4, v5"
     assert without_token(GOOD) == ""

@@ -36,10 +36,10 @@ class Server:
                 self.seen.append((mine, count))
                 self.asked.set()
                 await asyncio.sleep(0.01)
-                said = self.serve(mine, count)
-                if said is None:
+                response = self.serve(mine, count)
+                if response is None:
                     break
-                writer.write(said)
+                writer.write(response)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -60,7 +60,7 @@ async def pool_of(
         listening.close()
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_idle_connection_is_reused() -> None:
     server = Server(lambda *_: OK)
     async with pool_of(server) as (pool, origin):
         for _ in range(3):
@@ -68,7 +68,7 @@ async def test_a_connection_is_used_again() -> None:
     assert server.seen == [(1, 1), (1, 2), (1, 3)]
 
 
-async def test_there_are_so_many_at_most() -> None:
+async def test_number_of_connections_is_bounded() -> None:
     server = Server(lambda *_: OK)
     async with pool_of(server, connections=3) as (pool, origin), asyncio.TaskGroup() as group:
         for _ in range(12):
@@ -77,16 +77,16 @@ async def test_there_are_so_many_at_most() -> None:
     assert len(server.seen) == 12
 
 
-@pytest.mark.parametrize("said", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
-async def test_one_that_ends_with_its_answer_is_not(said: bytes) -> None:
-    server = Server(lambda *_: said)
+@pytest.mark.parametrize("response", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
+async def test_closed_connection_is_not_reused(response: bytes) -> None:
+    server = Server(lambda *_: response)
     async with pool_of(server) as (pool, origin):
         for _ in range(2):
             assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
     assert server.seen == [(1, 1), (2, 1)]
 
 
-async def test_what_may_be_sent_twice_survives_a_connection_that_was_closed_meanwhile() -> None:
+async def test_idempotent_request_is_repeated_after_idle_close() -> None:
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
     async with pool_of(server) as (pool, origin):
         for _ in range(2):
@@ -94,7 +94,7 @@ async def test_what_may_be_sent_twice_survives_a_connection_that_was_closed_mean
     assert server.seen == [(1, 1), (1, 2), (2, 1)]
 
 
-async def test_nothing_else_is_sent_twice() -> None:
+async def test_other_failed_requests_are_not_repeated() -> None:
     server = Server(lambda _, count: None if count == 2 else OK)
     async with pool_of(server) as (pool, origin):
         await pool.send(origin, GET, idempotent=False)
@@ -112,7 +112,7 @@ async def test_nothing_else_is_sent_twice() -> None:
     assert [len(one.seen) for one in (server, fresh, half)] == [2, 1, 2]
 
 
-async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
+async def test_cancelled_request_does_not_leave_its_response() -> None:
     answers = iter((OK, OK.replace(b"ok", b"no")))
     server = Server(lambda *_: next(answers))
     async with pool_of(server, connections=1) as (pool, origin):
@@ -125,7 +125,7 @@ async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
     assert server.connections == 2
 
 
-async def test_a_slow_answer_is_no_silence() -> None:
+async def test_slow_response_is_not_a_read_timeout() -> None:
     async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         for byte in OK:
@@ -141,7 +141,7 @@ async def test_a_slow_answer_is_no_silence() -> None:
     listening.close()
 
 
-async def test_a_deadline_holds_for_each_request_of_a_connection() -> None:
+async def test_deadline_applies_to_each_request() -> None:
     answers = iter((OK, OK, OK[:-1], OK))
     server = Server(lambda *_: next(answers))
     async with asyncio.timeout(30), pool_of(server, connections=1, read_timeout=600.0) as (pool, origin):
@@ -154,7 +154,7 @@ async def test_a_deadline_holds_for_each_request_of_a_connection() -> None:
     assert server.seen == [(1, 1), (1, 2), (1, 3), (2, 1)]
 
 
-async def test_who_waits_for_a_connection_waits_until_the_deadline() -> None:
+async def test_waiting_for_connection_ends_at_deadline() -> None:
     server = Server(lambda *_: b"")
     async with pool_of(server, connections=1) as (pool, origin):
         asking = asyncio.create_task(pool.send(origin, GET, idempotent=True))
@@ -167,7 +167,7 @@ async def test_who_waits_for_a_connection_waits_until_the_deadline() -> None:
     assert len(server.seen) == 1
 
 
-async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connection_is_closed_after_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.common.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
     async with pool_of(server) as (pool, origin):
@@ -178,7 +178,7 @@ async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
     assert server.connections == 2
 
 
-async def test_closing_ends_what_runs() -> None:
+async def test_close_ends_running_requests() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
     async with pool_of(server) as (pool, origin), asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(closed(pool, origin))
@@ -187,7 +187,7 @@ async def test_closing_ends_what_runs() -> None:
         pool.close()
 
 
-async def test_closing_ends_what_waits_for_a_connection_too() -> None:
+async def test_close_ends_requests_waiting_for_a_connection() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\n\r\npart")
     async with pool_of(server, connections=1) as (pool, origin), asyncio.timeout(30), asyncio.TaskGroup() as group:
         for _ in range(3):
@@ -203,7 +203,7 @@ async def test_closing_ends_what_waits_for_a_connection_too() -> None:
     assert server.seen == [(1, 1)]
 
 
-async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_closed() -> None:
+async def test_running_request_is_not_repeated_after_close() -> None:
     server = Server(lambda _, count: OK if count == 1 else b"")
     async with pool_of(server) as (pool, origin), asyncio.timeout(30):
         await pool.send(origin, GET, idempotent=True)
@@ -216,7 +216,7 @@ async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_clo
     assert server.seen == [(1, 1), (1, 2)]
 
 
-async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_connections_are_closed_after_close_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.common.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
     async with pool_of(server) as (pool, origin):
@@ -234,7 +234,7 @@ async def closed(pool: ConnectionPool, origin: ConnectionTarget) -> None:
         await pool.send(origin, GET, idempotent=True)
 
 
-async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.common.transport.connection_pool._SOON", 0.005)  # the server takes 0.01
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
     async with pool_of(server) as (pool, origin):
@@ -257,7 +257,7 @@ class Loopless(asyncio.Transport):
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError(), ssl.SSLError("refused")])
-async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: Exception | None) -> None:
+async def test_connection_lost_before_use_fails_at_once(error: Exception | None) -> None:
     connection, transport = ClientConnection(), Loopless()
     connection.connection_made(transport)
     connection.connection_lost(error)
@@ -268,7 +268,7 @@ async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: E
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError()])
-async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: Exception) -> None:
+async def test_truncated_response_raises_error(error: Exception) -> None:
     connection = ClientConnection()
     connection.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(connection.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
@@ -282,7 +282,7 @@ async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: 
         await connection.send(GET, 60.0)
 
 
-async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> None:
+async def test_connection_is_not_reusable_after_eof() -> None:
     connection = ClientConnection()
     connection.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(connection.data_received, OK)
@@ -292,10 +292,10 @@ async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> 
     assert not connection.open
 
 
-@pytest.mark.parametrize("said", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
-async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
+@pytest.mark.parametrize("response", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
+async def test_server_of_another_protocol_fails_at_once(response: bytes) -> None:
     async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+        writer.write(response)
 
     listening = await asyncio.start_server(speak, "127.0.0.1", 0)
     pool = ConnectionPool(1, 5.0, 60.0)
@@ -307,7 +307,7 @@ async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
     listening.close()
 
 
-async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_address_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(lambda *_: OK)
     silent = socket.create_server(("127.0.0.2", 0), backlog=0)
     port = silent.getsockname()[1]

@@ -20,8 +20,8 @@ PLUGIN = ExecPlugin("p")
 class Source:
     """Hands out numbered tokens of a given life; fails when told to."""
 
-    def __init__(self, life: float = math.inf) -> None:
-        self.life = life
+    def __init__(self, lifetime: float = math.inf) -> None:
+        self.lifetime = lifetime
         self.asked = 0
         self.failing = False
 
@@ -30,11 +30,11 @@ class Source:
         await asyncio.sleep(1)
         if self.failing:
             raise ConfigError("no")
-        return Credential.until(now + self.life, now, token=f"t{self.asked}", certificate=b"", key=b"")
+        return Credential.until(now + self.lifetime, now, token=f"t{self.asked}", certificate=b"", key=b"")
 
 
 @pytest.mark.virtual
-async def test_however_many_ask_it_is_obtained_once() -> None:
+async def test_concurrent_callers_share_one_renewal() -> None:
     source = Source()
     credentials = Credentials(source)
     async with asyncio.TaskGroup() as group:
@@ -44,7 +44,7 @@ async def test_however_many_ask_it_is_obtained_once() -> None:
 
 
 @pytest.mark.virtual
-async def test_one_who_gives_up_does_not_leave_the_others_waiting() -> None:
+async def test_cancelled_caller_does_not_block_others() -> None:
     source = Source()
     credentials = Credentials(source)
     async with asyncio.TaskGroup() as group:
@@ -57,9 +57,9 @@ async def test_one_who_gives_up_does_not_leave_the_others_waiting() -> None:
 
 
 @pytest.mark.virtual
-async def test_renewed_a_minute_before_the_end_or_in_the_last_quarter() -> None:
-    for life, fresh, due in ((3600.0, 3538.0, 3541.0), (40.0, 28.0, 31.0)):
-        credentials = Credentials(Source(life))
+async def test_renewal_is_a_minute_or_a_quarter_before_expiry() -> None:
+    for lifetime, fresh, due in ((3600.0, 3538.0, 3541.0), (40.0, 28.0, 31.0)):
+        credentials = Credentials(Source(lifetime))
         began = wall_seconds()
         assert (await credentials.current()).token == "t1"
         await asyncio.sleep(began + fresh - wall_seconds())
@@ -69,7 +69,7 @@ async def test_renewed_a_minute_before_the_end_or_in_the_last_quarter() -> None:
 
 
 @pytest.mark.virtual
-async def test_one_that_is_over_when_it_comes_is_used_once() -> None:
+async def test_expired_new_credential_is_used_once() -> None:
     source = Source(-5.0)
     credentials = Credentials(source)
     async with asyncio.timeout(60):
@@ -78,7 +78,7 @@ async def test_one_that_is_over_when_it_comes_is_used_once() -> None:
 
 
 @pytest.mark.virtual
-async def test_the_old_one_serves_until_it_expires_while_renewal_fails() -> None:
+async def test_old_credential_is_used_while_renewal_fails() -> None:
     source = Source(3600.0)
     credentials = Credentials(source)
     await credentials.current()
@@ -97,7 +97,7 @@ async def test_the_old_one_serves_until_it_expires_while_renewal_fails() -> None
 
 
 @pytest.mark.virtual
-async def test_a_refused_one_is_replaced_once_for_all_who_were_refused() -> None:
+async def test_refused_credential_is_replaced_once() -> None:
     source = Source()
     credentials = Credentials(source)
     refused = await credentials.current()
@@ -109,7 +109,7 @@ async def test_a_refused_one_is_replaced_once_for_all_who_were_refused() -> None
 
 
 @pytest.mark.virtual
-async def test_after_a_refusal_by_tls_the_next_request_has_a_renewed_one() -> None:
+async def test_tls_refusal_renews_credential_for_next_request() -> None:
     credentials, shown = Credentials(Source()), list[str]()
 
     async def exchange(request: Request, credential: Credential) -> Response:
@@ -125,7 +125,7 @@ async def test_after_a_refusal_by_tls_the_next_request_has_a_renewed_one() -> No
 
 
 @pytest.mark.virtual
-async def test_files_are_read_again_within_a_minute(tmp_path: Path) -> None:
+async def test_credential_files_are_reread_within_a_minute(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\n")
     credentials = Credentials(from_identity(ClientIdentity(token_file=str(token), token="ignored")))
@@ -140,7 +140,7 @@ async def test_files_are_read_again_within_a_minute(tmp_path: Path) -> None:
     assert (await credentials.current()).token == "two"
 
 
-def test_values_are_taken_as_they_are_and_files_go_before_them(tmp_path: Path) -> None:
+def test_inline_values_are_used_and_files_take_precedence(tmp_path: Path) -> None:
     found = read_files(ClientIdentity(token="t", certificate=b"c", key=b"k"), 0.0)
     assert (found.token, found.certificate, found.key, found.renew_at) == ("t", b"c", b"k", math.inf)
     (tmp_path / "c").write_bytes(b"from file")
@@ -148,7 +148,7 @@ def test_values_are_taken_as_they_are_and_files_go_before_them(tmp_path: Path) -
     assert (found.certificate, found.renew_at) == (b"from file", 160.0)
 
 
-def test_a_token_file_with_more_than_a_token_is_refused(tmp_path: Path) -> None:
+def test_token_file_with_two_lines_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("a\nb")
     with pytest.raises(ConfigError, match="one line"):
         read_files(ClientIdentity(token_file=str(tmp_path / "token")), 0.0)
@@ -159,7 +159,7 @@ def printed(**status: str) -> bytes:
     return json.dumps(document).encode()
 
 
-def test_what_a_plugin_prints() -> None:
+def test_plugin_output_is_parsed() -> None:
     found = read_output(PLUGIN, printed(token="t", expirationTimestamp="1970-01-01T01:00:00Z"), 0.0)
     assert (found.token, found.expires, found.renew_at) == ("t", 3600.0, 3540.0)
     found = read_output(PLUGIN, printed(clientCertificateData="C", clientKeyData="K"), 0.0)
@@ -179,12 +179,12 @@ def test_what_a_plugin_prints() -> None:
         (b'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":"secret"}', "status"),
     ],
 )
-def test_what_a_plugin_must_not_print(output: bytes, problem: str) -> None:
+def test_invalid_plugin_output_is_refused_without_secrets(output: bytes, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as caught:
         read_output(PLUGIN, output, 0.0)
     assert "exec plugin p" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-def test_secrets_stay_out_of_representations() -> None:
+def test_repr_of_credential_hides_secrets() -> None:
     assert "secret" not in repr(Credential(token="secret", certificate=b"secret", key=b"secret"))

@@ -21,7 +21,7 @@ class Pair(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.ends: tuple[PipeStream, PipeStream] = pipe()
         self.sent = [bytearray(), bytearray()]  # all that each end has begun to write
-        self.heard = [bytearray(), bytearray()]
+        self.received = [bytearray(), bytearray()]
         self.closed: list[str | None] = [None, None]
         self.writers: list[asyncio.Task[None] | None] = [None, None]
         self.number = 0
@@ -57,7 +57,7 @@ class Pair(RuleBasedStateMachine):
     @rule(end=END, n=st.sampled_from([1, 10, 5000, LIMIT, 10 * LIMIT]))
     def read(self, end: int, n: int) -> None:
         other = 1 - end
-        left = len(self.sent[other]) - len(self.heard[end])
+        left = len(self.sent[other]) - len(self.received[end])
         if self.closed[end]:
             if self.closed[end] == "closed":
                 assert self.run(self.ends[end].read(n)) == b""
@@ -76,7 +76,7 @@ class Pair(RuleBasedStateMachine):
             return
         found = self.run(self.ends[end].read(n))
         assert 0 < len(found) <= n
-        self.heard[end] += found
+        self.received[end] += found
         self.run(self._settle())
 
     @precondition(lambda self: not all(self.closed))
@@ -98,12 +98,12 @@ class Pair(RuleBasedStateMachine):
                 writer.exception()
 
     @invariant()
-    def what_is_heard_is_what_was_sent(self) -> None:
+    def received_data_equals_sent_data(self) -> None:
         for end in (0, 1):
-            assert self.sent[1 - end].startswith(self.heard[end])
+            assert self.sent[1 - end].startswith(self.received[end])
 
     @invariant()
-    def little_waits(self) -> None:
+    def buffers_stay_small(self) -> None:
         assert all(len(end._inbox) <= LIMIT for end in self.ends)
 
     @invariant()
@@ -126,13 +126,13 @@ TestPair = Pair.TestCase
 TestPair.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-async def test_a_read_is_for_something():
+async def test_read_of_zero_bytes_is_refused():
     one, _ = pipe()
     with pytest.raises(ValueError, match="one byte"):
         await one.read(0)
 
 
-async def test_one_task_reads():
+async def test_second_concurrent_reader_is_refused():
     inbox = Inbox()
     first = asyncio.ensure_future(inbox.read(1))
     await asyncio.sleep(0)
@@ -142,7 +142,7 @@ async def test_one_task_reads():
     assert await first == b"x"
 
 
-async def test_a_read_that_is_cancelled_takes_nothing():
+async def test_cancelled_read_consumes_nothing():
     inbox = Inbox()
     reading = asyncio.ensure_future(inbox.read(1))
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ class FakeTransport(asyncio.Transport):
         return self.closing
 
 
-async def test_a_socket_is_read_while_there_is_room():
+async def test_socket_reading_pauses_when_buffer_is_full():
     transport = FakeTransport()
     stream = SocketStream(transport, b"x" * LIMIT)
     assert transport.log == ["protocol", "pause"]

@@ -38,9 +38,9 @@ async def encrypt(message: Tree) -> Tree | bytes:
     return {"ciphertext": message["plaintext"][::-1], "key_id": "k", "annotations": {"a.b": b"\0\xff"}}
 
 
-async def echo(talk: Conversation) -> None:
-    while (message := await talk.read()) is not None:
-        await talk.write(message)
+async def echo(call: Conversation) -> None:
+    while (message := await call.read()) is not None:
+        await call.write(message)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def kms(tmp_path: Path) -> AsyncIterator[GrpcChannel]:
         yield channel
 
 
-async def test_a_message_is_answered(kms: GrpcChannel) -> None:
+async def test_unary_call_is_answered(kms: GrpcChannel) -> None:
     answer = await kms.unary(KMS, "Encrypt", {"plaintext": b"\1\2", "uid": "u"}, 5)
     assert answer == {"ciphertext": b"\2\1", "key_id": "k", "annotations": {"a.b": b"\0\xff"}}
 
@@ -61,19 +61,19 @@ async def test_a_message_is_answered(kms: GrpcChannel) -> None:
     ("plaintext", "code"),
     [(b"hang", "DEADLINE_EXCEEDED"), (b"nonsense", "INTERNAL"), (b"refuse", "FAILED_PRECONDITION")],
 )
-async def test_failures_are_told_by_their_code(kms: GrpcChannel, plaintext: bytes, code: str) -> None:
+async def test_failed_call_has_grpc_code(kms: GrpcChannel, plaintext: bytes, code: str) -> None:
     with pytest.raises(GrpcError) as caught:
         await kms.unary(KMS, "Encrypt", {"plaintext": plaintext}, 0.2)
     assert caught.value.code == code
 
 
-async def test_a_method_that_the_server_lacks(kms: GrpcChannel) -> None:
+async def test_unknown_method_is_unimplemented(kms: GrpcChannel) -> None:
     with pytest.raises(GrpcError) as caught:
         await kms.unary(KMS, "Status", {}, 5)
     assert caught.value.code == "UNIMPLEMENTED"
 
 
-async def test_a_message_that_is_too_large(tmp_path: Path) -> None:
+async def test_oversized_message_is_resource_exhausted(tmp_path: Path) -> None:
     async with (
         grpc_server(f"unix://{tmp_path}/kms", "kms_v2", {"Encrypt": encrypt}) as target,
         GrpcChannel(target, largest=1000) as channel,
@@ -84,7 +84,7 @@ async def test_a_message_that_is_too_large(tmp_path: Path) -> None:
     assert caught.value.code == "RESOURCE_EXHAUSTED"
 
 
-async def test_a_server_that_is_not_there_fails_at_once_and_is_found_when_it_comes(tmp_path: Path) -> None:
+async def test_absent_server_fails_at_once_and_is_found_later(tmp_path: Path) -> None:
     async with GrpcChannel(f"unix://{tmp_path}/kms") as channel:
         async with asyncio.timeout(2):
             with pytest.raises(GrpcError) as caught:
@@ -104,7 +104,7 @@ async def answers(channel: GrpcChannel, pause: float = 0.0) -> bool:
     return False
 
 
-async def test_closing_ends_what_is_under_way(kms: GrpcChannel) -> None:
+async def test_close_ends_running_calls(kms: GrpcChannel) -> None:
     call = asyncio.create_task(kms.unary(KMS, "Encrypt", {"plaintext": b"hang"}, 60))
     await asyncio.sleep(0.1)
     await kms.close()
@@ -140,30 +140,30 @@ class Stub(asyncio.Protocol):
 class Silent(Stub):
     """Answers nothing, and tells which streams began and ended."""
 
-    def __init__(self, told: asyncio.Queue[tuple[type, int]]) -> None:
+    def __init__(self, events: asyncio.Queue[tuple[type, int]]) -> None:
         super().__init__([], b"", None)
-        self.told = told
+        self.events = events
 
     def data_received(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.RequestReceived | h2.events.StreamReset):
-                self.told.put_nowait((type(event), event.stream_id))
+                self.events.put_nowait((type(event), event.stream_id))
 
 
-async def test_calls_that_nobody_answers_end_here_and_there(tmp_path: Path) -> None:
-    told = asyncio.Queue[tuple[type, int]]()
+async def test_timed_out_and_cancelled_calls_reset_their_streams(tmp_path: Path) -> None:
+    events = asyncio.Queue[tuple[type, int]]()
     began, ended = h2.events.RequestReceived, h2.events.StreamReset
-    server = await asyncio.get_running_loop().create_unix_server(lambda: Silent(told), tmp_path / "s")
+    server = await asyncio.get_running_loop().create_unix_server(lambda: Silent(events), tmp_path / "s")
     async with asyncio.timeout(20), GrpcChannel(f"unix://{tmp_path}/s") as channel, Tasks() as tasks:
         with pytest.raises(GrpcError) as caught:
             await channel.unary(KMS, "Status", {}, 0.1)
         assert caught.value.code == "DEADLINE_EXCEEDED"
-        assert [await told.get() for _ in range(2)] == [(began, 1), (ended, 1)]
+        assert [await events.get() for _ in range(2)] == [(began, 1), (ended, 1)]
         for number, call in ((3, channel.unary(KMS, "Status", {}, 60)), (5, channel.stream(TUNNEL, "Proxy").read())):
             task = tasks.start(call, name="call")
-            assert await told.get() == (began, number)
+            assert await events.get() == (began, number)
             task.cancel()
-            assert await told.get() == (ended, number)
+            assert await events.get() == (ended, number)
     server.close()
 
 
@@ -187,7 +187,7 @@ OK = [(":status", "200"), ("grpc-status", "0")]
         ([], b"", 2, "INTERNAL"),
     ],
 )
-async def test_answers_that_are_none(
+async def test_malformed_responses_map_to_grpc_codes(
     tmp_path: Path, headers: list[tuple[str, str]], body: bytes, code: int | None, expected: str
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -200,7 +200,7 @@ async def test_answers_that_are_none(
     server.close()
 
 
-async def test_a_connection_that_is_lost_is_made_again(tmp_path: Path) -> None:
+async def test_lost_connection_is_reconnected(tmp_path: Path) -> None:
     async with GrpcChannel(f"unix://{tmp_path}/kms") as channel:
         for _ in range(3):
             async with grpc_server(channel.target, "kms_v2", {"Encrypt": encrypt}):
@@ -209,13 +209,13 @@ async def test_a_connection_that_is_lost_is_made_again(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_large_messages_go_both_ways(kms: GrpcChannel) -> None:
+async def test_large_messages_are_exchanged(kms: GrpcChannel) -> None:
     text = bytes(range(256)) * 8000
     answer = await kms.unary(KMS, "Encrypt", {"plaintext": text}, 20)
     assert answer["ciphertext"] == text[::-1]
 
 
-async def test_messages_go_both_ways(tmp_path: Path) -> None:
+async def test_stream_exchanges_messages(tmp_path: Path) -> None:
     async with (
         grpc_server(f"unix://{tmp_path}/s", "konnectivity", talks={"Proxy": echo}) as target,
         GrpcChannel(target) as channel,
@@ -229,10 +229,10 @@ async def test_messages_go_both_ways(tmp_path: Path) -> None:
         assert await stream.read() is None
 
 
-async def test_messages_that_are_larger_than_what_may_wait_come_whole(tmp_path: Path) -> None:
-    async def pour(talk: Conversation) -> None:
+async def test_messages_larger_than_the_window_arrive_whole(tmp_path: Path) -> None:
+    async def pour(call: Conversation) -> None:
         for number in range(5):
-            await talk.write({"data": {"connectID": number, "data": bytes(300_000)}})
+            await call.write({"data": {"connectID": number, "data": bytes(300_000)}})
 
     async with (
         grpc_server(f"unix://{tmp_path}/s", "konnectivity", talks={"Proxy": pour}) as target,
@@ -248,10 +248,10 @@ async def test_messages_that_are_larger_than_what_may_wait_come_whole(tmp_path: 
         assert await stream.read() is None
 
 
-async def test_a_stream_whose_server_refuses_or_dies(tmp_path: Path) -> None:
-    async def refuse(talk: Conversation) -> None:
-        await talk.read()
-        await talk.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+async def test_stream_fails_when_server_refuses_or_dies(tmp_path: Path) -> None:
+    async def refuse(call: Conversation) -> None:
+        await call.read()
+        await call.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
 
     async with GrpcChannel(f"unix://{tmp_path}/s") as channel:
         async with grpc_server(channel.target, "konnectivity", talks={"Proxy": refuse}):
@@ -267,13 +267,13 @@ async def test_a_stream_whose_server_refuses_or_dies(tmp_path: Path) -> None:
         stream.close()
 
 
-async def test_a_slow_reader_holds_up_the_server(tmp_path: Path) -> None:
+async def test_slow_reader_pauses_the_server(tmp_path: Path) -> None:
     sent = 0
 
-    async def pour(talk: Conversation) -> None:
+    async def pour(call: Conversation) -> None:
         nonlocal sent
         for _ in range(1000):
-            await talk.write({"data": {"data": bytes(32 * 1024)}})
+            await call.write({"data": {"data": bytes(32 * 1024)}})
             sent += 32 * 1024
 
     async with (
@@ -290,10 +290,10 @@ async def test_a_slow_reader_holds_up_the_server(tmp_path: Path) -> None:
         stream.close()
 
 
-async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
+async def test_mutual_tls_requires_known_certificate(tmp_path: Path) -> None:
     authority, other = tls.make_ca("one"), tls.make_ca("other")
     server = tls.issue(authority, "server", hosts=["localhost"])
-    client, stranger = tls.issue(authority, "client", client=True), tls.issue(other, "client", client=True)
+    client, unknown_client = tls.issue(authority, "client", client=True), tls.issue(other, "client", client=True)
     pairs = [(server.key, server.certificate)]
     credentials = grpc.ssl_server_credentials(pairs, authority.certificate, require_client_auth=True)
     async with grpc_server("localhost:0", "kms_v2", {"Encrypt": encrypt}, credentials=credentials) as target:
@@ -302,13 +302,13 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
             (GrpcTls(authority.certificate, client.certificate, client.key, server_name="else"), False),
             (GrpcTls(authority.certificate), False),
             (GrpcTls(other.certificate, client.certificate, client.key), False),
-            (GrpcTls(authority.certificate, stranger.certificate, stranger.key), False),
+            (GrpcTls(authority.certificate, unknown_client.certificate, unknown_client.key), False),
         ]:
             async with GrpcChannel(target, proofs) as channel:
                 assert await answers(channel) is known
 
 
-async def test_an_answer_is_let_go_without_the_garbage_collector(kms: GrpcChannel) -> None:
+async def test_finished_call_is_freed_without_garbage_collector(kms: GrpcChannel) -> None:
     gc.collect()
     gc.disable()
     try:

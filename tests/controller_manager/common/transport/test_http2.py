@@ -125,7 +125,7 @@ async def ready(stream_window: int = 65_535, keepalive: float = 0.0, piece: int 
     return server
 
 
-async def test_a_request_and_its_answer() -> None:
+async def test_request_is_answered() -> None:
     server = await ready()
     answer = begun(server, b"hello")
     assert dict(server.saw(h2.events.RequestReceived)[0].headers)[b":path"] == b"/a"
@@ -139,8 +139,8 @@ async def test_a_request_and_its_answer() -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 40_000), min_size=1, max_size=4), piece=st.integers(1, 3000))
-def test_whatever_pieces_come_the_answer_is_the_same(sizes: list[int], piece: int) -> None:
-    async def talk() -> None:
+def test_any_fragmentation_gives_the_same_response(sizes: list[int], piece: int) -> None:
+    async def exchange() -> None:
         server = await ready(1 << 20, piece=piece)
         answers = [begun(server, b"?") for _ in sizes]
         for at, size in enumerate(sizes):
@@ -149,10 +149,10 @@ def test_whatever_pieces_come_the_answer_is_the_same(sizes: list[int], piece: in
             await answer.over
         assert [len(answer.body) for answer in answers] == sizes
 
-    run(talk())
+    run(exchange())
 
 
-async def test_what_is_large_goes_as_the_server_takes_it(tasks: Tasks) -> None:
+async def test_large_body_follows_flow_control(tasks: Tasks) -> None:
     server = await ready()
     body = bytes(range(256)) * 1000
     answer = begun(server, body)
@@ -171,7 +171,7 @@ async def test_what_is_large_goes_as_the_server_takes_it(tasks: Tasks) -> None:
     assert server.saw(h2.events.StreamEnded)
 
 
-async def test_windows_shrink_and_grow_with_the_settings() -> None:
+async def test_windows_follow_changed_settings() -> None:
     server = await ready()
     answer = begun(server, end=False)
     assert answer.stream is not None
@@ -190,7 +190,7 @@ async def test_windows_shrink_and_grow_with_the_settings() -> None:
     assert len(server.bodies[1]) == 100
 
 
-async def test_an_answer_waits_for_who_takes_it() -> None:
+async def test_unread_response_closes_its_window() -> None:
     server = await ready(FRAME)
     answer = begun(server)
     assert answer.stream is not None
@@ -206,7 +206,7 @@ async def test_an_answer_waits_for_who_takes_it() -> None:
     assert server.h2.local_flow_control_window(1) == FRAME
 
 
-async def test_one_who_takes_nothing_does_not_hold_up_the_others() -> None:
+async def test_unread_stream_does_not_block_others() -> None:
     server = await ready(1 << 24)
     answer = begun(server)
     for _ in range(600):
@@ -218,7 +218,7 @@ async def test_one_who_takes_nothing_does_not_hold_up_the_others() -> None:
     assert of_all[1] == 512 * FRAME
 
 
-async def test_padding_counts_and_is_not_shown() -> None:
+async def test_padding_counts_for_flow_control_only() -> None:
     server = await ready()
     answer = begun(server)
     server.answer(1, b"x" * 1000, padding=200)
@@ -228,7 +228,7 @@ async def test_padding_counts_and_is_not_shown() -> None:
     assert answer.stream.to_allow == 201
 
 
-async def test_headers_in_several_frames() -> None:
+async def test_headers_in_continuation_frames_are_joined() -> None:
     server = await ready()
     answer = begun(server)
     long = [*ANSWER, *((f"x-{number}", "y" * 1000) for number in range(40))]
@@ -238,7 +238,7 @@ async def test_headers_in_several_frames() -> None:
     assert answer.headers == dict(long)
 
 
-async def test_requests_wait_for_room(tasks: Tasks) -> None:
+async def test_requests_wait_for_stream_limit(tasks: Tasks) -> None:
     server = await ready(MAX_CONCURRENT_STREAMS=2)
     first, _ = begun(server), begun(server)
     waiting = tasks.start(server.connection.room(), name="waiting")
@@ -257,7 +257,7 @@ async def test_requests_wait_for_room(tasks: Tasks) -> None:
     await waiting
 
 
-async def test_who_waits_no_more_leaves_the_room_to_another(tasks: Tasks) -> None:
+async def test_cancelled_waiter_passes_its_slot_on(tasks: Tasks) -> None:
     server = await ready(MAX_CONCURRENT_STREAMS=1)
     await asyncio.sleep(1)
     begun(server)
@@ -271,7 +271,7 @@ async def test_who_waits_no_more_leaves_the_room_to_another(tasks: Tasks) -> Non
     other.cancel()
 
 
-async def test_a_ping_is_answered() -> None:
+async def test_ping_is_answered() -> None:
     server = await ready()
     server.h2.ping(b"12345678")
     server.flush()
@@ -279,7 +279,7 @@ async def test_a_ping_is_answered() -> None:
     assert server.saw(h2.events.PingAckReceived)[0].ping_data == b"12345678"
 
 
-async def test_a_server_that_goes_away_ends_what_it_knows_and_nothing_else_was_sent() -> None:
+async def test_goaway_fails_later_streams_as_unsent() -> None:
     server = await ready()
     known, unknown = begun(server), begun(server)
     server.h2.close_connection(last_stream_id=1)
@@ -301,7 +301,7 @@ async def test_a_server_that_goes_away_ends_what_it_knows_and_nothing_else_was_s
 @pytest.mark.parametrize(
     ("code", "unsent"), [(ErrorCode.REFUSED_STREAM, True), (ErrorCode.CANCEL, False), (0x77, False)]
 )
-async def test_a_stream_that_the_server_ends(code: int, unsent: bool) -> None:
+async def test_stream_reset_by_server_raises_error(code: int, unsent: bool) -> None:
     server = await ready()
     answer = begun(server)
     server.h2.reset_stream(1, code)
@@ -312,7 +312,7 @@ async def test_a_stream_that_the_server_ends(code: int, unsent: bool) -> None:
     assert server.connection.is_usable
 
 
-async def test_a_stream_that_is_ended_here_is_told_nothing_more() -> None:
+async def test_locally_reset_stream_ignores_later_frames() -> None:
     server = await ready()
     answer = begun(server)
     assert answer.stream is not None
@@ -335,7 +335,7 @@ async def test_response_before_the_end_of_the_request_resets_the_rest(body: byte
     assert [found.error_code for found in server.saw(h2.events.StreamReset)] == [ErrorCode.NO_ERROR]
 
 
-async def test_a_connection_that_is_lost_ends_all() -> None:
+async def test_lost_connection_fails_all_streams() -> None:
     server = await ready()
     answers = [begun(server), begun(server)]
     server.connection.connection_lost(ConnectionResetError("reset by peer"))
@@ -366,7 +366,7 @@ async def test_a_connection_that_is_lost_ends_all() -> None:
         (b"\0\x40\0\x01\0\0\0\0\x01" + bytes(FRAME) + (b"\0\x40\0\x09\0\0\0\0\x01" + bytes(FRAME)) * 4, 11),
     ],
 )
-async def test_what_is_forbidden_ends_the_connection(frames: bytes, code: int) -> None:
+async def test_protocol_violation_closes_connection(frames: bytes, code: int) -> None:
     server = await ready(1000)
     answer = begun(server)
     server.send(frames)
@@ -377,7 +377,7 @@ async def test_what_is_forbidden_ends_the_connection(frames: bytes, code: int) -
     assert server.closed
 
 
-async def test_who_does_not_speak_it_is_found_out() -> None:
+async def test_server_without_http2_is_detected() -> None:
     server = Server(Http2Connection())
     server.connection.data_received(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(Http2Error) as caught:
@@ -385,7 +385,7 @@ async def test_who_does_not_speak_it_is_found_out() -> None:
     assert caught.value.unsent
 
 
-async def test_unknown_frames_are_passed_over() -> None:
+async def test_unknown_frames_are_ignored() -> None:
     server = await ready()
     answer = begun(server)
     server.send(b"\0\0\x03\x42\0\0\0\0\x01abc\0\0\x05\x02\0\0\0\0\x01abcde")
@@ -394,7 +394,7 @@ async def test_unknown_frames_are_passed_over() -> None:
     assert answer.body == b"x"
 
 
-async def test_silence_is_noticed_while_something_is_under_way() -> None:
+async def test_unanswered_ping_closes_busy_connection() -> None:
     server = await ready(keepalive=10)
     await asyncio.sleep(100)
     assert not server.saw(h2.events.PingReceived)  # nobody waits for anything
@@ -408,7 +408,7 @@ async def test_silence_is_noticed_while_something_is_under_way() -> None:
     assert server.closed
 
 
-async def test_numbers_of_streams_run_out() -> None:
+async def test_last_stream_number_closes_connection() -> None:
     server = await ready()
     server.connection._next = (1 << 31) - 1
     last = begun(server)
@@ -420,7 +420,7 @@ async def test_numbers_of_streams_run_out() -> None:
     assert server.closed
 
 
-def test_headers_are_sent_without_reference_to_others() -> None:
+def test_header_block_does_not_use_dynamic_table() -> None:
     assert header_block((("a", "b"),)) == header_block.__wrapped__((("a", "b"),))
     encoder = Encoder()
     encoder.encode([("a", "b")])

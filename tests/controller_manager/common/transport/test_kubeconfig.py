@@ -34,7 +34,7 @@ def write(path: Path, tree: Any) -> Path:
     return path
 
 
-def test_everything_a_file_may_say(tmp_path: Path) -> None:
+def test_all_kubeconfig_fields_are_read(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("CA")
     cluster = {
         "server": "https://one.example:6443/base",
@@ -49,14 +49,14 @@ def test_everything_a_file_may_say(tmp_path: Path) -> None:
     assert found.identity == ClientIdentity(certificate=b"C", key_file=str(tmp_path / "keys/k.pem"))
 
 
-def test_data_goes_before_files_and_master_before_the_server(tmp_path: Path) -> None:
+def test_data_precedes_files_and_master_precedes_server(tmp_path: Path) -> None:
     cluster = {"server": "https://x", "certificate-authority": "missing", "certificate-authority-data": b64("CA")}
     found = load(write(tmp_path / "config", document(cluster, {"tokenFile": "token"})), master="https://other:1")
     assert (found.ca, found.server) == (b"CA", "https://other:1")
     assert found.identity == ClientIdentity(token_file=str(tmp_path / "token"))
 
 
-def test_an_exec_plugin(tmp_path: Path) -> None:
+def test_exec_plugin_is_read(tmp_path: Path) -> None:
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": "./get-token",
@@ -80,7 +80,7 @@ def test_an_exec_plugin(tmp_path: Path) -> None:
     assert found == ExecPlugin(command="get-token")
 
 
-def test_of_several_files_the_first_counts_and_missing_ones_do_not(tmp_path: Path) -> None:
+def test_first_of_several_kubeconfigs_wins_missing_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "one", document({"server": "https://one"}))
     two = document({"server": "https://two"})
     two["clusters"].append({"name": "other", "cluster": {"server": "https://three"}})
@@ -91,7 +91,7 @@ def test_of_several_files_the_first_counts_and_missing_ones_do_not(tmp_path: Pat
     assert load(environ=environ, context="other").server == "https://three"
 
 
-def test_without_a_path_the_home_is_searched(tmp_path: Path) -> None:
+def test_default_path_is_the_home_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     write(tmp_path / ".kube" / "config", document())
     assert load(environ={"HOME": str(tmp_path)}).server == "https://one.example:6443"
@@ -142,7 +142,7 @@ BAD_EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "x"}
         ({**document(), "users": None}, r"contexts\[main\]\.context\.user names no user: 'main'"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_file_and_field(tmp_path: Path, tree: Any, problem: str) -> None:
+def test_malformed_kubeconfig_is_refused_with_file_and_field(tmp_path: Path, tree: Any, problem: str) -> None:
     path = write(tmp_path / "config", tree)
     with pytest.raises(ConfigError, match=problem) as caught:
         load(path)
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_one_sentence_with_file_and_field(tmp_path: Path, tree:
     assert "\n" not in str(caught.value)
 
 
-def test_kubeconfig_user_with_as_fields_becomes_impersonation_headers(tmp_path: Path) -> None:
+def test_kubeconfig_as_fields_become_impersonation_headers(tmp_path: Path) -> None:
     user = {"token": "t", "as": "jane", "as-uid": "7", "as-groups": ["a,b", "c"], "as-user-extra": {"X/y": ["1", "2"]}}
     identity = load(write(tmp_path / "config", document(user=user))).identity
     assert identity.impersonate == (
@@ -224,7 +224,7 @@ def test_kubeconfig_with_unknown_fields_logs_their_paths(tmp_path: Path) -> None
     assert "secret" not in str(line)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_kubeconfig_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="config can't be read: No such file"):
         load(tmp_path / "config")
 
@@ -234,7 +234,7 @@ def pod(root: Path) -> None:
         (root / name).write_text(text)
 
 
-def test_in_a_pod(tmp_path: Path) -> None:
+def test_in_cluster_config_is_read(tmp_path: Path) -> None:
     pod(tmp_path)
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     found = in_cluster(environ, tmp_path)
@@ -244,14 +244,14 @@ def test_in_a_pod(tmp_path: Path) -> None:
     assert in_cluster(six, tmp_path).server == "https://[fd00::1]:443"
 
 
-def test_not_in_a_pod(tmp_path: Path) -> None:
+def test_outside_a_pod_in_cluster_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST"):
         in_cluster({}, tmp_path)
     with pytest.raises(ConfigError, match="token can't be read"):
         in_cluster({"KUBERNETES_SERVICE_HOST": "x", "KUBERNETES_SERVICE_PORT": "1"}, tmp_path)
 
 
-def test_flags(tmp_path: Path) -> None:
+def test_kubeconfig_and_master_flags_are_combined(tmp_path: Path) -> None:
     path = str(write(tmp_path / "config", document()))
     assert from_flags(path).server == "https://one.example:6443"
     assert from_flags(path, "other:8443").server == "http://other:8443"
@@ -263,7 +263,7 @@ def test_flags(tmp_path: Path) -> None:
         from_flags("", environ={})
 
 
-def test_flags_left_out_use_the_files_of_the_environment_variable(tmp_path: Path) -> None:
+def test_without_flags_kubeconfig_variable_is_used(tmp_path: Path) -> None:
     one = str(write(tmp_path / "one", document({"server": "https://one"})))
     two = str(write(tmp_path / "two", document({"server": "https://two"})))
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}

@@ -30,7 +30,7 @@ WHOLE = (
 
 
 @pytest.mark.parametrize(("data", "body", "reusable"), WHOLE)
-def test_an_answer_is_whole_with_its_last_byte(data: bytes, body: bytes, reusable: bool) -> None:
+def test_response_is_complete_with_its_last_byte(data: bytes, body: bytes, reusable: bool) -> None:
     reader = ResponseParser()
     assert reader.feed(data[:-1]) is None
     found = reader.feed(data[-1:])
@@ -39,7 +39,7 @@ def test_an_answer_is_whole_with_its_last_byte(data: bytes, body: bytes, reusabl
 
 
 @given(st.sampled_from(WHOLE), st.lists(st.integers(0, 200)))
-def test_where_it_is_cut_makes_no_difference(case: tuple[bytes, bytes, bool], cuts: list[int]) -> None:
+def test_any_fragmentation_gives_the_same_response(case: tuple[bytes, bytes, bool], cuts: list[int]) -> None:
     data, body, reusable = case
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     reader = ResponseParser()
@@ -48,12 +48,12 @@ def test_where_it_is_cut_makes_no_difference(case: tuple[bytes, bytes, bool], cu
     assert reader.reusable is reusable
 
 
-def test_headers_have_small_names_and_joined_values() -> None:
+def test_headers_have_lower_case_names_and_joined_values() -> None:
     found = ResponseParser().feed(PLAIN)
     assert found == Response(200, {"content-length": "5", "warning": "a, b"}, b"hello", {"warning": ("a", "b")})
 
 
-def test_a_body_may_end_with_the_connection() -> None:
+def test_body_may_end_with_the_connection() -> None:
     reader = ResponseParser()
     assert reader.feed(b"HTTP/1.0 500 Oh\r\n\r\nall of ") is None
     assert reader.feed(b"it") is None
@@ -62,14 +62,14 @@ def test_a_body_may_end_with_the_connection() -> None:
 
 
 @pytest.mark.parametrize("data", [PLAIN[:-1], CHUNKED[:-1], PLAIN[:20]])
-def test_an_answer_that_ends_early_is_none(data: bytes) -> None:
+def test_truncated_response_raises_transport_error(data: bytes) -> None:
     reader = ResponseParser()
     reader.feed(data)
     with pytest.raises(TransportError, match="in the middle"):
         reader.end()
 
 
-def test_a_server_that_announced_its_answer_has_seen_the_request() -> None:
+def test_truncated_response_after_100_continue_raises_error() -> None:
     reader = ResponseParser()
     assert reader.feed(b"HTTP/1.1 100 Continue\r\n\r\n") is None
     with pytest.raises(TransportError, match="in the middle") as raised:
@@ -113,7 +113,7 @@ def outcome(parts: list[bytes]) -> Response | type[TransportError]:
 
 
 @given(st.lists(PIECES | st.binary(max_size=8)), st.lists(st.integers(0, 70_000)))
-def test_whatever_is_sent_is_an_answer_or_refused_however_it_is_cut(pieces: list[bytes], cuts: list[int]) -> None:
+def test_any_input_gives_same_outcome_when_fragmented(pieces: list[bytes], cuts: list[int]) -> None:
     data = b"".join(pieces)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     assert outcome([data]) == outcome([data[start:stop] for start, stop in pairwise(edges)])
@@ -121,7 +121,7 @@ def test_whatever_is_sent_is_an_answer_or_refused_however_it_is_cut(pieces: list
         assert outcome([data]) == outcome([bytes((byte,)) for byte in data])
 
 
-def test_a_chunk_costs_no_more_than_it_brings() -> None:
+def test_chunk_memory_is_bounded_by_content() -> None:
     reader = ResponseParser()
     reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     tracemalloc.start()
@@ -135,13 +135,13 @@ def test_a_chunk_costs_no_more_than_it_brings() -> None:
     assert found.body == b"a" * 20_000
 
 
-def test_who_hangs_up_before_the_first_byte_is_told_apart() -> None:
+def test_disconnect_before_first_byte_raises_server_disconnected() -> None:
     with pytest.raises(ServerDisconnected):
         ResponseParser().end()
 
 
 @pytest.mark.parametrize("data", [PLAIN + b"more", CHUNKED + b"HTTP/1.1 200 OK\r\n"])
-def test_after_unasked_bytes_a_connection_is_not_used_again(data: bytes) -> None:
+def test_connection_is_not_reused_after_extra_bytes(data: bytes) -> None:
     reader = ResponseParser()
     assert reader.feed(data) is not None
     assert not reader.reusable
@@ -180,7 +180,7 @@ def test_after_unasked_bytes_a_connection_is_not_used_again(data: bytes) -> None
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 40_000, "of a chunk is larger"),
     ],
 )
-def test_what_is_odd_is_refused(data: bytes, problem: str) -> None:
+def test_malformed_response_is_refused(data: bytes, problem: str) -> None:
     with pytest.raises(TransportError, match=problem):
         ResponseParser().feed(data)
 
@@ -193,7 +193,7 @@ def test_what_is_odd_is_refused(data: bytes, problem: str) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001,
     ],
 )
-def test_a_body_is_bounded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_size_is_bounded(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(response_parser, "LARGEST_BODY", 1000)
     with pytest.raises(TransportError, match="the answer is larger than 1000 bytes"):
         ResponseParser().feed(data)

@@ -13,16 +13,16 @@ from controller_manager.common.transport.connection_pool import ConnectionTarget
 from controller_manager.common.transport.streaming import StreamingTransport
 from controller_manager.common.transport.transport import TransportError, close_body, known_length, whole_body
 
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[ConnectionTarget]]]:
+async def serve() -> AsyncIterator[Callable[[Handler], Awaitable[ConnectionTarget]]]:
     servers = []
 
-    async def start(talk: Talk) -> ConnectionTarget:
-        servers.append(await asyncio.start_server(talk, "127.0.0.1", 0))
+    async def start(handle: Handler) -> ConnectionTarget:
+        servers.append(await asyncio.start_server(handle, "127.0.0.1", 0))
         return ConnectionTarget("127.0.0.1", servers[-1].sockets[0].getsockname()[1])
 
     yield start
@@ -30,14 +30,14 @@ async def serve() -> AsyncIterator[Callable[[Talk], Awaitable[ConnectionTarget]]
         server.close()
 
 
-def answering(text: bytes) -> Talk:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def answering(text: bytes) -> Handler:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(text)
         await writer.drain()
         writer.close()
 
-    return talk
+    return handle
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def answering(text: bytes) -> Talk:
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", b"SSH-2.0\r\n",
     ],
 )  # fmt: skip
-async def test_who_does_not_speak_http_as_it_should(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]], text: bytes
+async def test_malformed_server_response_raises_transport_error(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], text: bytes
 ) -> None:
     transport = StreamingTransport()
     with pytest.raises(TransportError):
@@ -56,7 +56,7 @@ async def test_who_does_not_speak_http_as_it_should(
     await transport.close()
 
 
-async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_header_with_newline_is_not_sent(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     transport, origin = StreamingTransport(), await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
     for headers in ({"x-remote-user": "a\r\nx-remote-group: b"}, {"x-remote-user": "a\nb"}):
         with pytest.raises(TransportError):
@@ -67,8 +67,8 @@ async def test_a_header_of_several_lines_is_not_sent(serve: Callable[[Talk], Awa
     await transport.close()
 
 
-async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+async def test_unresponsive_server_leaves_connections_for_others(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
 ) -> None:
     async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(60)
@@ -86,7 +86,7 @@ async def test_a_server_that_keeps_all_its_connections_leaves_some_to_others(
     await transport.close()
 
 
-async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_number_of_streams_is_bounded(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     async def switch(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
@@ -107,8 +107,8 @@ async def test_streams_are_bounded(serve: Callable[[Talk], Awaitable[ConnectionT
     await transport.close()
 
 
-async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+async def test_refused_upgrade_returns_bounded_response(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
 ) -> None:
     transport, offer = StreamingTransport(), Request("GET", "/", (), {"upgrade": "x"})
     refused = b"HTTP/1.1 403 Forbidden\r\ncontent-length: %d\r\n\r\n"
@@ -119,7 +119,7 @@ async def test_a_server_that_refuses_to_change_the_protocol_says_so_briefly(
     await transport.close()
 
 
-async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_body_is_never_sent_twice(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     """A kept connection that breaks under a body that was taken from somebody else's."""
     heads = []
 
@@ -140,18 +140,20 @@ async def test_a_body_is_never_sent_twice(serve: Callable[[Talk], Awaitable[Conn
     await transport.close()
 
 
-async def test_a_certificate_that_is_not_believed(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_untrusted_certificate_raises_transport_error(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
+) -> None:
     origin = await serve(answering(b""))
     with pytest.raises(TransportError):
         await StreamingTransport().send(origin._replace(tls=ssl.create_default_context(), name="a"), ASKED)
 
 
-@pytest.mark.parametrize(("told", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
-def test_the_length_of_an_answer(told: str, length: int | None) -> None:
-    assert known_length(Response(200, {"content-length": told})) == length
+@pytest.mark.parametrize(("value", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
+def test_content_length_of_response(value: str, length: int | None) -> None:
+    assert known_length(Response(200, {"content-length": value})) == length
 
 
-class Dials:
+class FixedDialer:
     """A dialer that goes to one place, whoever is asked for."""
 
     def __init__(self, origin: ConnectionTarget) -> None:
@@ -167,18 +169,18 @@ class Dials:
 
 
 @pytest.mark.parametrize("host", ["::1", "10.0.0.1", "server", f"{'a' * 60}.{'b' * 60}.svc.cluster.local"])
-async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]], host: str
+async def test_dialer_gets_the_host_name_unresolved(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], host: str
 ) -> None:
     heads: list[bytes] = []
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
                 heads.append(await reader.readuntil(b"\r\n\r\n"))
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 
-    dialer = Dials(await serve(talk))
+    dialer = FixedDialer(await serve(handle))
     transport = StreamingTransport(dialer=dialer)
     for _ in range(2):
         assert await whole_body(await transport.send(ConnectionTarget(host, 8080), ASKED)) == b"ok"
@@ -187,7 +189,7 @@ async def test_a_dialer_is_asked_for_the_host_whatever_its_name(
     assert f"host: {authority(ConnectionTarget(host, 8080))}\r\n".encode() in heads[0]
 
 
-async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
+async def test_dial_is_cancelled_with_its_request() -> None:
     given_up = asyncio.Event()
 
     class Hangs:
@@ -206,7 +208,7 @@ async def test_nobody_dials_for_a_request_that_was_given_up() -> None:
     await transport.close()
 
 
-async def test_a_dialer_that_fails_is_told_as_a_failure() -> None:
+async def test_dialer_failure_raises_transport_error() -> None:
     class Fails:
         async def dial(self, host: str, port: int) -> socket.socket:
             raise TransportError(f"no way to {host}:{port}")
@@ -217,10 +219,10 @@ async def test_a_dialer_that_fails_is_told_as_a_failure() -> None:
     await transport.close()
 
 
-async def test_unread_body_stops_the_sender(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_unread_body_stops_the_sender(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     sent, size = 0, 1 << 20
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (64 * size))
@@ -231,7 +233,7 @@ async def test_unread_body_stops_the_sender(serve: Callable[[Talk], Awaitable[Co
         await reader.read()
 
     transport = StreamingTransport()
-    response = await transport.send(await serve(talk), ASKED)
+    response = await transport.send(await serve(handle), ASKED)
     last = -1
     while last != sent:
         last = sent
@@ -243,12 +245,12 @@ async def test_unread_body_stops_the_sender(serve: Callable[[Talk], Awaitable[Co
 
 @pytest.mark.parametrize("headers", [{}, {"content-length": "5"}])
 async def test_streamed_request_body_arrives_while_the_answer_is_read(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]], headers: dict[str, str]
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], headers: dict[str, str]
 ) -> None:
     seen: list[bytes] = []
     begun = asyncio.Event()
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n")
         seen.append(await reader.readuntil(b"lo" if headers else b"0\r\n\r\n"))
@@ -261,7 +263,7 @@ async def test_streamed_request_body_arrives_while_the_answer_is_read(
         await begun.wait()
         yield b"lo"
 
-    transport, origin = StreamingTransport(), await serve(talk)
+    transport, origin = StreamingTransport(), await serve(handle)
     response = await transport.send(origin, Request("POST", "/", (), headers), body())
     parts = response.body
     assert not isinstance(parts, bytes)
@@ -274,12 +276,12 @@ async def test_streamed_request_body_arrives_while_the_answer_is_read(
     await transport.close()
 
 
-async def test_answer_before_the_end_of_the_request_body_ends_the_connection(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]],
+async def test_early_response_to_request_body_ends_connection(
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
 ) -> None:
     ended, connections = asyncio.Event(), 0
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
         await reader.readuntil(b"\r\n\r\n")
@@ -294,7 +296,7 @@ async def test_answer_before_the_end_of_the_request_body_ends_the_connection(
         finally:
             ended.set()
 
-    transport, origin = StreamingTransport(), await serve(talk)
+    transport, origin = StreamingTransport(), await serve(handle)
     response = await transport.send(origin, Request("POST", "/"), body())
     assert (response.status, await whole_body(response)) == (413, b"no")
     async with asyncio.timeout(30):
@@ -304,8 +306,8 @@ async def test_answer_before_the_end_of_the_request_body_ends_the_connection(
     await transport.close()
 
 
-async def test_broken_request_body_fails_the_request(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_broken_request_body_fails_the_request(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
@@ -316,24 +318,24 @@ async def test_broken_request_body_fails_the_request(serve: Callable[[Talk], Awa
     transport = StreamingTransport()
     with pytest.raises(TransportError, match="cut off"):
         async with asyncio.timeout(30):
-            await transport.send(await serve(talk), Request("POST", "/"), body())
+            await transport.send(await serve(handle), Request("POST", "/"), body())
     await transport.close()
 
 
 @pytest.mark.parametrize("closes", [True, False])
 async def test_abandoned_body_frees_its_connection(
-    serve: Callable[[Talk], Awaitable[ConnectionTarget]], closes: bool
+    serve: Callable[[Handler], Awaitable[ConnectionTarget]], closes: bool
 ) -> None:
     gone = asyncio.Event()
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart")
         await reader.read()
         gone.set()
         writer.close()
 
-    transport, origin = StreamingTransport(connections=1, connect=0.2), await serve(talk)
+    transport, origin = StreamingTransport(connections=1, connect=0.2), await serve(handle)
     response = await transport.send(origin, ASKED)
     with pytest.raises(TransportError, match="timed out"):
         await transport.send(origin, ASKED)
@@ -346,7 +348,7 @@ async def test_abandoned_body_frees_its_connection(
     await transport.close()
 
 
-async def test_body_that_breaks_names_the_request(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_body_that_breaks_names_the_request(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     origin = await serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\npart"))
     transport = StreamingTransport()
     response = await transport.send(origin, ASKED)
@@ -355,17 +357,17 @@ async def test_body_that_breaks_names_the_request(serve: Callable[[Talk], Awaita
     await transport.close()
 
 
-async def test_head_request_has_no_body(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_head_request_has_no_body(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     connections = 0
 
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
         with contextlib.suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
 
-    transport, origin = StreamingTransport(), await serve(talk)
+    transport, origin = StreamingTransport(), await serve(handle)
     for _ in range(2):
         response = await transport.send(origin, Request("HEAD", "/"))
         assert (known_length(response), await whole_body(response)) == (100, b"")
@@ -373,7 +375,7 @@ async def test_head_request_has_no_body(serve: Callable[[Talk], Awaitable[Connec
     await transport.close()
 
 
-async def test_closed_idle_connection_is_replaced(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
+async def test_closed_idle_connection_is_replaced(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
     connections = 0
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -392,8 +394,8 @@ async def test_closed_idle_connection_is_replaced(serve: Callable[[Talk], Awaita
     await transport.close()
 
 
-async def test_part_of_a_chunk_is_not_the_end(serve: Callable[[Talk], Awaitable[ConnectionTarget]]) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_part_of_a_chunk_is_not_the_end(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         for piece in (b"4", b"\r\n", b"ab", b"cd\r\n0\r\n\r\n"):
@@ -401,5 +403,5 @@ async def test_part_of_a_chunk_is_not_the_end(serve: Callable[[Talk], Awaitable[
             await asyncio.sleep(0.02)
 
     transport = StreamingTransport()
-    assert await whole_body(await transport.send(await serve(talk), ASKED)) == b"abcd"
+    assert await whole_body(await transport.send(await serve(handle), ASKED)) == b"abcd"
     await transport.close()

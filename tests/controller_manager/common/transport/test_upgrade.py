@@ -13,7 +13,7 @@ from controller_manager.common.transport import duplex
 from controller_manager.common.transport.config import ClientConfig, ClientIdentity
 from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.framework import TransportError
-from tests.controller_manager.common.transport.upgrades import OFFER, Handler, Talk, echo, serving
+from tests.controller_manager.common.transport.upgrade_servers import OFFER, Handler, StreamHandler, echo, serving
 
 pytestmark = pytest.mark.both_loops
 
@@ -26,8 +26,8 @@ def kind(request):
 
 
 @contextlib.asynccontextmanager
-async def talking(talk: Talk, kind: str) -> AsyncIterator[tuple[DuplexStream, Handler]]:
-    handler = Handler(talk)
+async def connected(handle: StreamHandler, kind: str) -> AsyncIterator[tuple[DuplexStream, Handler]]:
+    handler = Handler(handle)
     async with asyncio.timeout(60), serving(handler, kind) as (transport, _):
         response, stream = await transport.upgrade(OFFER)
         assert response.status == 101
@@ -42,8 +42,8 @@ async def read_all(stream: DuplexStream) -> bytes:
     return b"".join(parts)
 
 
-async def test_what_is_said_comes_back(kind):
-    async with talking(echo, kind) as (stream, handler):
+async def test_echo_returns_written_data(kind):
+    async with connected(echo, kind) as (stream, handler):
         await stream.write(b"hello")
         assert await stream.read(3) == b"hel"
         assert await stream.read(100) == b"lo"
@@ -53,7 +53,7 @@ async def test_what_is_said_comes_back(kind):
     assert (request.method, request.path, request.query) == ("GET", "/echo", (("command", "sh"),))
 
 
-async def test_the_answer_names_the_protocol(kind):
+async def test_response_names_the_protocol(kind):
     async with serving(Handler(echo), kind) as (transport, _):
         response, stream = await transport.upgrade(OFFER)
         assert stream is not None
@@ -62,56 +62,56 @@ async def test_the_answer_names_the_protocol(kind):
         await stream.aclose()
 
 
-async def test_both_talk_at_the_same_time_about_more_than_fits_on_the_way(kind):
+async def test_both_sides_write_more_than_buffers_hold(kind):
     data = bytes(range(256)) * (MORE // 256)
-    heard = []
+    received = []
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         async with Tasks() as tasks:
             writing = tasks.start(stream.write(data), name="writing")
             size = 0
             while size < len(data):
-                heard.append(await stream.read(100_000))
-                size += len(heard[-1])
+                received.append(await stream.read(100_000))
+                size += len(received[-1])
             await writing
 
-    async with talking(talk, kind) as (stream, _), Tasks() as tasks:
+    async with connected(handle, kind) as (stream, _), Tasks() as tasks:
         writing = tasks.start(stream.write(data), name="writing")
         assert await read_all(stream) == data
         await writing
-    assert b"".join(heard) == data
+    assert b"".join(received) == data
 
 
-async def test_what_was_said_before_a_close_is_heard(kind):
-    heard = asyncio.get_running_loop().create_future()
+async def test_data_written_before_close_is_read(kind):
+    received = asyncio.get_running_loop().create_future()
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await stream.write(b"x" * 100_000 + b"bye")
         await stream.aclose()
 
     async def listen(stream: DuplexStream) -> None:
-        heard.set_result(await read_all(stream))
+        received.set_result(await read_all(stream))
 
-    async with talking(talk, kind) as (stream, _):
+    async with connected(handle, kind) as (stream, _):
         assert (await read_all(stream)).endswith(b"bye")
         assert await stream.read(1) == b""
-    async with talking(listen, kind) as (stream, _):
+    async with connected(listen, kind) as (stream, _):
         await stream.write(b"x" * 100_000 + b"bye")
         await stream.aclose()
-        assert (await heard).endswith(b"bye")
+        assert (await received).endswith(b"bye")
 
 
-async def test_nobody_writes_to_a_side_that_has_closed(kind):
+async def test_writing_to_closed_side_raises_connection_error(kind):
     failures = []
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         while await stream.read(10):
             pass
         with pytest.raises(ConnectionError):
             await stream.write(b"is anybody there?")
         failures.append(True)
 
-    async with talking(talk, kind) as (stream, handler):
+    async with connected(handle, kind) as (stream, handler):
         await stream.write(b"going")
         await stream.aclose()
         with pytest.raises(ConnectionError):
@@ -121,33 +121,33 @@ async def test_nobody_writes_to_a_side_that_has_closed(kind):
     assert failures == [True]
 
 
-async def test_the_end_of_the_handler_ends_the_stream(kind):
-    async def talk(stream: DuplexStream) -> None:
+async def test_handler_end_closes_stream(kind):
+    async def handle(stream: DuplexStream) -> None:
         await stream.write(b"that is all")
 
-    async with talking(talk, kind) as (stream, _):
+    async with connected(handle, kind) as (stream, _):
         assert await read_all(stream) == b"that is all"
         with pytest.raises(ConnectionError):
             await stream.write(b"more")
 
 
-async def test_a_handler_that_fails_breaks_the_stream(kind):
-    async def talk(stream: DuplexStream) -> None:
+async def test_handler_failure_breaks_stream(kind):
+    async def handle(stream: DuplexStream) -> None:
         await stream.read(1)
         raise RuntimeError("a bug")
 
-    async with talking(talk, kind) as (stream, handler):
+    async with connected(handle, kind) as (stream, handler):
         await stream.write(b"?")
         with pytest.raises(ConnectionError):
             await read_all(stream)
         await handler.ended.wait()
 
 
-async def test_who_writes_waits_for_who_reads(kind):
+async def test_writer_waits_for_slow_reader(kind):
     written = 0
     read_on = asyncio.Event()
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         await read_on.wait()
         await read_all(stream)
 
@@ -157,7 +157,7 @@ async def test_who_writes_waits_for_who_reads(kind):
             await stream.write(b"x" * (1 << 20))
             written += 1
 
-    async with talking(talk, kind) as (stream, handler), Tasks() as tasks:
+    async with connected(handle, kind) as (stream, handler), Tasks() as tasks:
         writing = tasks.start(write(stream), name="writing")
         before = -1
         while written != before:  # until no more is taken
@@ -170,16 +170,16 @@ async def test_who_writes_waits_for_who_reads(kind):
         await handler.ended.wait()
 
 
-async def test_a_handler_waits_for_a_slow_reader_too(kind):
+async def test_handler_waits_for_slow_reader(kind):
     written = 0
 
-    async def talk(stream: DuplexStream) -> None:
+    async def handle(stream: DuplexStream) -> None:
         nonlocal written
         for _ in range(64):
             await stream.write(b"x" * (1 << 20))
             written += 1
 
-    async with talking(talk, kind) as (stream, _):
+    async with connected(handle, kind) as (stream, _):
         before = -1
         while written != before:
             before = written
@@ -188,8 +188,8 @@ async def test_a_handler_waits_for_a_slow_reader_too(kind):
         assert len(await read_all(stream)) == 64 << 20
 
 
-async def test_a_write_that_is_cancelled_leaves_a_stream_that_can_be_closed(kind):
-    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+async def test_stream_can_be_closed_after_cancelled_write(kind):
+    async with connected(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await stream.write(b"x" * (64 << 20))
@@ -204,14 +204,14 @@ async def test_a_write_that_is_cancelled_leaves_a_stream_that_can_be_closed(kind
         assert not handler.ended.is_set()
 
 
-async def test_a_handler_that_does_not_notice_that_its_client_left_is_cancelled(kind, monkeypatch):
+async def test_handler_ignoring_disconnect_is_cancelled(kind, monkeypatch):
     monkeypatch.setattr(duplex, "_NOTICE", 0.1)
-    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+    async with connected(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
         await stream.aclose()
         await handler.ended.wait()
 
 
-async def test_who_closes_the_transport_breaks_its_streams(kind):
+async def test_closing_transport_breaks_its_streams(kind):
     handler = Handler(echo)
     async with serving(handler, kind) as (transport, _):
         _, stream = await transport.upgrade(OFFER)
@@ -231,7 +231,7 @@ async def read_after(stream: DuplexStream) -> str:
         return "broken"
 
 
-async def test_a_refusal_is_an_ordinary_answer(kind):
+async def test_refused_upgrade_is_an_ordinary_response(kind):
     async with serving(Handler(echo), kind) as (transport, _):
         for path, status in (("/refuses", 403), ("/ordinary", 200)):
             response, stream = await transport.upgrade(Request("GET", path, (), {"upgrade": "echo/1"}))
@@ -239,7 +239,7 @@ async def test_a_refusal_is_an_ordinary_answer(kind):
             assert isinstance(response.body, bytes)
 
 
-async def test_nobody_changes_protocols_in_an_ordinary_request(kind):
+async def test_upgrade_in_ordinary_request_is_refused(kind):
     async with serving(Handler(echo), kind) as (transport, _):
         with pytest.raises(TransportError):
             await transport.send(Request("GET", "/echo", (), {"upgrade": "echo/1", "connection": "upgrade"}))
@@ -247,7 +247,7 @@ async def test_nobody_changes_protocols_in_an_ordinary_request(kind):
             await transport.upgrade(Request("GET", "/echo"))
 
 
-async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_path):
+async def test_upgrade_retries_with_renewed_credentials(tmp_path):
     async def handle(request: Request) -> Response:
         if request.headers.get("authorization") != "Bearer new":
             (tmp_path / "token").write_text("new")
@@ -267,7 +267,7 @@ async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_pat
     await server.stop(1.0)
 
 
-async def test_streams_take_no_room_of_requests():
+async def test_streams_do_not_count_against_request_connections():
     handler = Handler(echo)
     async with asyncio.timeout(60), serving(handler, "tcp") as (_, server):
         assert server is not None
@@ -282,12 +282,12 @@ async def test_streams_take_no_room_of_requests():
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls"])
-async def test_a_server_that_stops_ends_its_streams_with_what_they_have_said(kind):
-    async def talk(stream: DuplexStream) -> None:
+async def test_stopping_server_ends_streams_after_their_data(kind):
+    async def handle(stream: DuplexStream) -> None:
         await stream.write(b"last words")
         await asyncio.Event().wait()
 
-    handler = Handler(talk)
+    handler = Handler(handle)
     async with serving(handler, kind) as (transport, server):
         _, stream = await transport.upgrade(OFFER)
         assert stream is not None

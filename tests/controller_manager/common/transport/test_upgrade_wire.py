@@ -8,7 +8,7 @@ import pytest
 
 from controller_manager.common.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.common.serving.http_server import HTTPServer
-from tests.controller_manager.common.transport.upgrades import OFFER, Handler, echo, serving
+from tests.controller_manager.common.transport.upgrade_servers import OFFER, Handler, echo, serving
 
 pytestmark = pytest.mark.both_loops
 
@@ -26,11 +26,11 @@ async def exchange(port: int, *parts: bytes) -> bytes:
         writer.close()
 
 
-async def say_once(stream: DuplexStream) -> None:
-    heard = b""
-    while not heard.endswith(b"."):
-        heard += await stream.read(100)
-    await stream.write(b"<" + heard + b">")
+async def echo_once(stream: DuplexStream) -> None:
+    received = b""
+    while not received.endswith(b"."):
+        received += await stream.read(100)
+    await stream.write(b"<" + received + b">")
 
 
 HEAD = b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: %b\r\nConnection: keep-alive, Upgrade\r\n\r\n"
@@ -38,10 +38,10 @@ HEAD = b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: %b\r\nConnection: keep-alive,
 
 @pytest.mark.parametrize("protocol", [b"echo/1", b"websocket"])
 @pytest.mark.parametrize("cut", [None, 30, 35, 40, len(HEAD) - 2, len(HEAD) + 3])
-async def test_what_comes_early_is_not_lost(protocol, cut):
+async def test_early_stream_data_is_not_lost(protocol, cut):
     async def handle(request: Request) -> Response:
         await asyncio.sleep(0.05)
-        return Response(101, {}, Upgrade(protocol.decode(), say_once))
+        return Response(101, {}, Upgrade(protocol.decode(), echo_once))
 
     server = HTTPServer(handle, "127.0.0.1", 0, None)
     await server.start()
@@ -49,16 +49,16 @@ async def test_what_comes_early_is_not_lost(protocol, cut):
     parts = (text,) if cut is None else (text[:cut], text[cut:])
     answer = await exchange(server.port, *parts, b" and late.")
     await server.stop(1.0)
-    head, _, said = answer.partition(b"\r\n\r\n")
+    head, _, data = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     assert b"\r\nupgrade: " + protocol in head
     assert b"\r\nconnection: upgrade" in head
     assert b"content-length" not in head
-    assert said == b"<early\r\n\r\n and late.>"
+    assert data == b"<early\r\n\r\n and late.>"
 
 
-async def test_a_request_before_the_offer_on_the_same_connection_is_answered_first():
-    handler = Handler(say_once)
+async def test_request_before_upgrade_is_answered_first():
+    handler = Handler(echo_once)
     async with serving(handler, "tcp") as (_, server):
         assert server is not None
         first = b"GET /ordinary HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -79,7 +79,7 @@ async def test_a_request_before_the_offer_on_the_same_connection_is_answered_fir
         (HEAD.replace(b"/echo", b"/ordinary") % b"websocket", b"200"),
     ],
 )
-async def test_an_offer_that_does_not_count_is_none(text, status):
+async def test_invalid_upgrade_offer_does_not_upgrade(text, status):
     async with serving(Handler(echo), "tcp") as (_, server):
         assert server is not None
         answer = await exchange(server.port, text)
@@ -87,7 +87,7 @@ async def test_an_offer_that_does_not_count_is_none(text, status):
 
 
 @pytest.mark.parametrize("protocol", [b"echo/1", b"websocket", b"h2c"])
-async def test_a_body_behind_an_offer_is_a_body(protocol):
+async def test_body_after_upgrade_offer_is_read(protocol):
     bodies = []
 
     async def handle(request: Request) -> Response:
@@ -104,7 +104,7 @@ async def test_a_body_behind_an_offer_is_a_body(protocol):
     assert answer.endswith(b"thanks")
 
 
-async def test_what_comes_before_an_answer_is_bounded():
+async def test_data_before_upgrade_response_is_bounded():
     decide = asyncio.Event()
 
     async def handle(request: Request) -> Response:

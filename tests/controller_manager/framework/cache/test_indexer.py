@@ -25,7 +25,7 @@ def labels_of(pod: Pod) -> Iterable[str]:
     return [f"{name}={value}" for name, value in (pod.metadata.labels or {}).items()]
 
 
-def test_hands_out_the_very_object() -> None:
+def test_get_returns_the_same_object() -> None:
     store: Indexer[Pod] = Indexer()
     mine = pod("a", "x")
     assert store.put(mine) is None
@@ -63,7 +63,7 @@ def test_lists_by_labels() -> None:
     assert len(store.list("", {})) == 4
 
 
-def test_an_index_may_come_late_and_twice_but_not_differ() -> None:
+def test_indexes_may_be_added_late_but_not_redefined() -> None:
     store: Indexer[Pod] = Indexer()
     store.put(pod("a", "x", "n1"))
     store.add_indexes({"node": node_of})

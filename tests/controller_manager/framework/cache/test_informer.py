@@ -55,7 +55,7 @@ def lists(api: Any) -> list[dict[str, str]]:
     return [dict(request.query) for request in api.requests if ("watch", "true") not in request.query]
 
 
-async def test_streams_the_state_and_then_the_changes(api: Any) -> None:
+async def test_informer_streams_state_then_changes(api: Any) -> None:
     api.put(path("one"))
     async with running(api) as informers:
         pods = informers.get(PODS)
@@ -72,9 +72,7 @@ async def test_streams_the_state_and_then_the_changes(api: Any) -> None:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_an_object_that_can_not_be_decoded_costs_that_object_only(
-    api: Any, streams: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_undecodable_object_is_left_out(api: Any, streams: bool, capsys: pytest.CaptureFixture[str]) -> None:
     api.streams = streams
     for number in range(601):
         api.put(path(f"pod-{number}"))
@@ -106,7 +104,7 @@ async def test_an_object_that_can_not_be_decoded_costs_that_object_only(
         assert pods.state().unreadable == ()
 
 
-async def test_an_object_that_can_no_longer_be_decoded_leaves_as_one_that_nobody_said_was_deleted(api: Any) -> None:
+async def test_object_becoming_undecodable_is_reported_as_deleted(api: Any) -> None:
     api.put(path("one"))
     seen: list[tuple[bool, bool]] = []
     async with running(api) as informers:
@@ -128,7 +126,7 @@ async def test_an_object_that_can_no_longer_be_decoded_leaves_as_one_that_nobody
         assert pods.state().unreadable == ()
 
 
-async def test_a_line_that_is_no_event_is_answered_by_listing(api: Any) -> None:
+async def test_malformed_event_triggers_relist(api: Any) -> None:
     async with running(api) as informers:
         pods = informers.get(PODS)
         await pods.synced()
@@ -141,7 +139,7 @@ async def test_a_line_that_is_no_event_is_answered_by_listing(api: Any) -> None:
         assert len(watches(api)) == 2
 
 
-async def test_reads_pages_when_there_are_no_streams(api: Any) -> None:
+async def test_without_streaming_lists_are_paged(api: Any) -> None:
     api.streams = False
     for number in range(1203):
         api.put(path(f"pod-{number}"))
@@ -169,7 +167,7 @@ async def test_first_objects_are_initial_and_changes_are_not(api: Any) -> None:
         assert initial == [True, False, True, True], "a late subscriber is told what is there"
 
 
-async def test_resumes_after_a_lost_connection_without_listing(api: Any) -> None:
+async def test_watch_resumes_after_lost_connection_without_list(api: Any) -> None:
     async with running(api) as informers:
         pods = informers.get(PODS)
         await pods.synced()
@@ -184,7 +182,7 @@ async def test_resumes_after_a_lost_connection_without_listing(api: Any) -> None
     assert watches(api)[-1]["resourceVersion"] == "101"
 
 
-async def test_410_is_answered_by_listing_and_only_differences_are_told(api: Any) -> None:
+async def test_expired_watch_relists_and_reports_differences(api: Any) -> None:
     for name in ("same", "changed", "gone", "remade"):
         api.put(path(name))
     async with running(api) as informers:
@@ -211,7 +209,7 @@ async def test_410_is_answered_by_listing_and_only_differences_are_told(api: Any
         assert len(pods) == 4
 
 
-async def test_a_silent_watch_is_noticed(api: Any) -> None:
+async def test_silent_watch_is_detected(api: Any) -> None:
     async with running(api) as informers:
         pods = informers.get(PODS)
         await pods.synced()
@@ -225,7 +223,7 @@ async def test_a_silent_watch_is_noticed(api: Any) -> None:
         assert pods.get(Key("a", "unheard")) is not None
 
 
-async def test_bookmarks_keep_a_quiet_watch_alive_and_move_the_revision(api: Any) -> None:
+async def test_bookmarks_keep_quiet_watch_alive(api: Any) -> None:
     async with running(api) as informers:
         pods = informers.get(PODS)
         await pods.synced()
@@ -236,7 +234,7 @@ async def test_bookmarks_keep_a_quiet_watch_alive_and_move_the_revision(api: Any
         assert pods.age() < 61
 
 
-async def test_starts_when_the_server_does(api: Any, refusal: Any) -> None:
+async def test_informer_retries_until_server_starts(api: Any, refusal: Any) -> None:
     down: list[Any] = [OSError("connection refused")] * 3
 
     def before(_: Any) -> Any:
@@ -250,7 +248,7 @@ async def test_starts_when_the_server_does(api: Any, refusal: Any) -> None:
         assert informers.get(PODS).reflector.failures == 3
 
 
-async def test_one_resource_that_can_not_be_read_holds_up_no_other(api: Any, refusal: Any) -> None:
+async def test_unreadable_resource_does_not_block_others(api: Any, refusal: Any) -> None:
     api.put(path("one"))
     api.before = lambda request: refusal(403, "Forbidden") if "services" in request.path else None
     async with running(api) as informers:
@@ -263,7 +261,7 @@ async def test_one_resource_that_can_not_be_read_holds_up_no_other(api: Any, ref
 
 
 @pytest.mark.parametrize(("code", "warnings"), [(404, 0), (403, 1)])
-async def test_a_resource_that_is_served_no_longer_is_nothing_to_warn_of(
+async def test_removed_resource_is_not_logged_as_warning(
     api: Any, refusal: Any, code: int, warnings: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(api) as informers:
@@ -279,7 +277,7 @@ async def test_a_resource_that_is_served_no_longer_is_nothing_to_warn_of(
         assert len(pods) == 1
 
 
-async def test_a_resource_that_was_never_served_is_warned_of(
+async def test_never_served_resource_is_logged_as_warning(
     api: Any, refusal: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.before = lambda _: refusal(404, "NotFound")
@@ -298,7 +296,7 @@ async def test_informers_are_shared_by_selection(api: Any) -> None:
         assert covering == {id(informers.get(PODS)), id(informers.get(PODS.metadata_only()))}
 
 
-async def test_resync_shows_everything_again(api: Any) -> None:
+async def test_resync_repeats_all_objects(api: Any) -> None:
     api.put(path("one"))
     shown: list[Change[Pod]] = []
     async with running(api, resync=100.0) as informers:
@@ -311,7 +309,7 @@ async def test_resync_shows_everything_again(api: Any) -> None:
         assert shown[-1].initial
 
 
-async def test_knows_which_writes_it_has_seen(api: Any) -> None:
+async def test_has_seen_compares_versions_of_writes(api: Any) -> None:
     api.put(path("one"))
     called: list[str] = []
     async with running(api) as informers:
@@ -329,7 +327,7 @@ async def test_knows_which_writes_it_has_seen(api: Any) -> None:
         assert pods.has_seen(WriteResult(PODS, key, "102"))
 
 
-async def test_metrics_tell_the_state_of_each_informer(api: Any) -> None:
+async def test_metrics_show_state_of_informer(api: Any) -> None:
     api.put(path("one"))
     runtime = Runtime("test")
     informers = Informers(api.client(), runtime)
@@ -351,7 +349,7 @@ async def test_metrics_tell_the_state_of_each_informer(api: Any) -> None:
         assert runtime.registry.get_sample_value("informer_queued_items", kind) == 0
 
 
-async def test_what_never_happened_to_an_informer_has_no_series(api: Any) -> None:
+async def test_unused_informer_metrics_have_no_series(api: Any) -> None:
     api.put(path("one"))
     runtime = Runtime("test")
     informers = Informers(api.client(), runtime)
@@ -363,7 +361,7 @@ async def test_what_never_happened_to_an_informer_has_no_series(api: Any) -> Non
             assert runtime.registry.get_sample_value(never, {"informer": "pods"}) is None
 
 
-async def test_only_informers_of_whole_objects_tell_what_client_go_tells_of_those(api: Any) -> None:
+async def test_metadata_informers_have_no_client_go_metrics(api: Any) -> None:
     api.put(path("one"))
     runtime = Runtime("test")
     informers = Informers(api.client(), runtime)
@@ -378,7 +376,7 @@ async def test_only_informers_of_whole_objects_tell_what_client_go_tells_of_thos
         assert runtime.registry.get_sample_value("informer_processing_latency_seconds_count", kind) is None
 
 
-async def misfortune(api: Any, chance: random.Random) -> None:
+async def disturb(api: Any, chance: random.Random) -> None:
     """Writes by others, and accidents, for a while."""
     for _ in range(60):
         await asyncio.sleep(chance.choice([0, 0, 0.01, 1, 40]))
@@ -399,9 +397,7 @@ async def misfortune(api: Any, chance: random.Random) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), streams=st.booleans())
-def test_whatever_happens_the_copy_becomes_true_and_every_object_has_one_history(
-    make_api: Any, seed: int, streams: bool
-) -> None:
+def test_random_failures_converge_with_consistent_history(make_api: Any, seed: int, streams: bool) -> None:
     async def scenario() -> None:
         api = make_api()
         api.streams = streams
@@ -416,7 +412,7 @@ def test_whatever_happens_the_copy_becomes_true_and_every_object_has_one_history
                 histories[change.key.name] = change.after
 
             pods.subscribe(follow)
-            await misfortune(api, random.Random(seed))
+            await disturb(api, random.Random(seed))
             await asyncio.sleep(400)
             truth = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in api.objects.values()}
             assert {pod.metadata.name: pod.metadata.resource_version for pod in pods.list()} == truth

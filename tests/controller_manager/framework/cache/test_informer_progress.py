@@ -3,7 +3,7 @@
 from controller_manager.framework.cache.change import Progress
 
 
-def test_numbers_are_compared_as_numbers() -> None:
+def test_versions_compare_as_numbers() -> None:
     progress = Progress()
     assert not progress.reached("1")
     progress.advance("100")
@@ -12,7 +12,7 @@ def test_numbers_are_compared_as_numbers() -> None:
     assert not progress.reached("101")
 
 
-def test_waiters_are_called_once_when_their_version_is_reached() -> None:
+def test_callbacks_run_once_when_version_is_reached() -> None:
     progress, called = Progress(), []
     progress.advance("9")
     for version in ("12", "10", "9", "11"):
@@ -25,7 +25,7 @@ def test_waiters_are_called_once_when_their_version_is_reached() -> None:
     assert called == ["9", "10", "11", "12"]
 
 
-def test_opaque_versions_are_equal_or_not() -> None:
+def test_opaque_versions_compare_for_equality() -> None:
     progress, called = Progress(), []
     progress.when_reached("abc", lambda: called.append("abc"))
     progress.advance("abd")
@@ -35,7 +35,7 @@ def test_opaque_versions_are_equal_or_not() -> None:
     assert called == ["abc"]
 
 
-def test_opaque_versions_that_are_passed_over_are_not_waited_for_without_end() -> None:
+def test_callbacks_for_opaque_versions_are_bounded() -> None:
     progress, called = Progress(), []
     for number in range(5000):
         progress.when_reached(f"v{number}", lambda number=number: called.append(number))

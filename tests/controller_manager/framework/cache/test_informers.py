@@ -24,7 +24,7 @@ def watching(api: Any) -> int:
     return len(api.requests)
 
 
-async def test_whoever_borrows_gets_what_is_there_anyway() -> None:
+async def test_acquire_returns_existing_covering_informer() -> None:
     informers = Informers(object(), Runtime("test"))
     informers.get(PODS, namespace="a")
     whole = informers.get(PODS)
@@ -35,7 +35,7 @@ async def test_whoever_borrows_gets_what_is_there_anyway() -> None:
     assert whole in tuple(informers)
 
 
-async def test_what_is_there_for_borrowers_alone_ends_with_the_last_and_nobody_waits_for_it(api: Any) -> None:
+async def test_acquired_informer_ends_with_last_release(api: Any) -> None:
     api.put(POD)
     informers = Informers(api.client(), Runtime("test"))
     async with Tasks() as tasks:
@@ -59,7 +59,7 @@ async def test_what_is_there_for_borrowers_alone_ends_with_the_last_and_nobody_w
         assert tuple(informers) == (again,)
 
 
-async def test_what_somebody_keeps_stays_when_borrowers_are_done(api: Any) -> None:
+async def test_acquired_informer_stays_if_also_required(api: Any) -> None:
     informers = Informers(api.client(), Runtime("test"))
     borrowed = informers.acquire(PODS)
     assert informers.get(PODS) is borrowed
@@ -68,7 +68,7 @@ async def test_what_somebody_keeps_stays_when_borrowers_are_done(api: Any) -> No
     assert tuple(informers) == (borrowed,)
 
 
-async def test_all_watches_have_one_timer_for_their_silence(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_share_one_silence_timer(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     api.put(POD)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)

@@ -32,11 +32,11 @@ def watching(revision: str = "7") -> Reflector:
     return found
 
 
-def test_whoever_wants_no_streams_gets_lists() -> None:
+def test_without_streams_reflector_lists() -> None:
     assert Reflector(lambda low, high: high, streams=False).step(0.0) == List(PAGE)
 
 
-def test_begins_with_a_stream_which_goes_on_as_a_watch() -> None:
+def test_streaming_list_continues_as_watch() -> None:
     found = watching("7")
     found.note_revision("9")
     found.ended(400.0)
@@ -44,7 +44,7 @@ def test_begins_with_a_stream_which_goes_on_as_a_watch() -> None:
 
 
 @pytest.mark.parametrize("refusal", [errors.Invalid, errors.BadRequest, errors.MethodNotAllowed])
-def test_lists_in_pages_when_streaming_is_not_offered(refusal: type[errors.ApiError]) -> None:
+def test_refused_streaming_list_falls_back_to_pages(refusal: type[errors.ApiError]) -> None:
     found = reflector()
     found.step(0.0)
     found.refused(refusal("no"))
@@ -55,7 +55,7 @@ def test_lists_in_pages_when_streaming_is_not_offered(refusal: type[errors.ApiEr
     assert found.step(1.0) == List(PAGE), "once refused, a stream is not asked for again"
 
 
-def test_lists_once_when_the_server_gives_up_on_a_stream_that_it_accepted() -> None:
+def test_failed_streaming_list_falls_back_to_one_list() -> None:
     found = reflector()
     found.step(0.0)
     found.opened(0.0)
@@ -72,7 +72,7 @@ def test_lists_once_when_the_server_gives_up_on_a_stream_that_it_accepted() -> N
     assert isinstance(found.step(9.0), StreamingList), "the next state is asked for as a stream again"
 
 
-def test_asks_for_a_stream_again_that_was_never_accepted() -> None:
+def test_unaccepted_streaming_list_is_retried() -> None:
     found = reflector()
     found.step(0.0)
     found.refused(errors.InternalError("busy"))
@@ -81,7 +81,7 @@ def test_asks_for_a_stream_again_that_was_never_accepted() -> None:
 
 
 @pytest.mark.parametrize("how", ["ended", "silent"])
-def test_lists_when_a_stream_never_says_that_it_is_complete(how: str) -> None:
+def test_incomplete_streaming_list_falls_back_to_list(how: str) -> None:
     found = reflector()
     found.step(0.0)
     if how == "ended":
@@ -92,7 +92,7 @@ def test_lists_when_a_stream_never_says_that_it_is_complete(how: str) -> None:
     assert found.step(500.0) == List(PAGE)
 
 
-def test_reads_all_at_once_when_pages_expire() -> None:
+def test_expired_continue_token_reads_whole_list() -> None:
     found = without_streams()
     assert found.step(0.0) == List(PAGE)
     found.refused(errors.Expired("continue token"))
@@ -106,14 +106,14 @@ def test_reads_all_at_once_when_pages_expire() -> None:
 @pytest.mark.parametrize(
     "gone", [errors.Expired("old"), errors.Gone("old"), errors.Timeout("Too large resource version: 9")]
 )
-def test_a_lost_revision_means_listing_again_at_once(gone: errors.ApiError) -> None:
+def test_expired_revision_relists_at_once(gone: errors.ApiError) -> None:
     found = watching()
     found.step(0.0)
     found.refused(gone)
     assert isinstance(found.step(1.0), StreamingList)
 
 
-def test_losing_it_again_without_progress_means_waiting() -> None:
+def test_repeated_expiry_without_progress_backs_off() -> None:
     found = watching()
     for expected in (StreamingList, Pause, StreamingList, Pause):
         if found.revision:
@@ -129,7 +129,7 @@ def test_losing_it_again_without_progress_means_waiting() -> None:
     assert isinstance(found.step(2.0), StreamingList)
 
 
-def test_pauses_double_up_to_the_bound_and_start_over_after_progress() -> None:
+def test_backoff_doubles_to_bound_and_resets_on_progress() -> None:
     found = watching()
     pauses = []
     for _ in range(8):
@@ -144,7 +144,7 @@ def test_pauses_double_up_to_the_bound_and_start_over_after_progress() -> None:
     assert found.step(0.0) == Pause(0.8, 1)
 
 
-def test_listing_is_no_progress() -> None:
+def test_listing_alone_does_not_reset_backoff() -> None:
     """Otherwise a collection that can be listed and not watched would be listed for ever, without a pause."""
     found = without_streams()
     steps = []
@@ -163,7 +163,7 @@ def test_listing_is_no_progress() -> None:
 @pytest.mark.parametrize(
     "refusal", [errors.Forbidden, errors.Unauthorized, errors.TooManyRequests, errors.ServiceUnavailable]
 )
-def test_a_refusal_that_may_pass_keeps_the_revision(refusal: type[errors.ApiError]) -> None:
+def test_temporary_refusal_keeps_revision(refusal: type[errors.ApiError]) -> None:
     found = watching()
     found.step(0.0)
     found.refused(refusal("not now"))
@@ -171,14 +171,14 @@ def test_a_refusal_that_may_pass_keeps_the_revision(refusal: type[errors.ApiErro
     assert found.step(1.0) == WatchFrom("7", 600.0)
 
 
-def test_a_silent_watch_is_resumed_at_once() -> None:
+def test_silent_watch_resumes_at_once() -> None:
     found = watching()
     found.step(0.0)
     found.silent()
     assert found.step(150.0) == WatchFrom("7", 600.0)
 
 
-def test_a_watch_that_ends_at_once_is_a_failure() -> None:
+def test_watch_ending_at_once_is_a_failure() -> None:
     found = watching()
     found.ended(400.0)
     found.step(400.0)
@@ -189,7 +189,7 @@ def test_a_watch_that_ends_at_once_is_a_failure() -> None:
     assert isinstance(found.step(800.0), WatchFrom)
 
 
-def test_what_fails_may_be_late_until_a_watch_has_lasted() -> None:
+def test_reflector_is_late_until_a_watch_lasts() -> None:
     found = reflector()
     assert found.late(0.0) == 0.0
     found.step(1.0)
@@ -213,7 +213,7 @@ def test_what_fails_may_be_late_until_a_watch_has_lasted() -> None:
 
 
 @pytest.mark.parametrize("how", ["note_revision", "listed", "ended"])
-def test_what_brings_news_or_lasts_is_late_no_more(how: str) -> None:
+def test_progress_ends_lateness(how: str) -> None:
     found = watching()
     found.disconnected("gone")
     found.step(0.0)
@@ -229,7 +229,7 @@ def test_what_brings_news_or_lasts_is_late_no_more(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
-def test_a_watch_that_said_nothing_or_missed_too_much_is_late(how: str) -> None:
+def test_silent_or_expired_watch_is_late(how: str) -> None:
     found = watching()
     found.opened(0.1)
     if how == "silent":

@@ -44,7 +44,7 @@ def test_every_key_is_in_exactly_one_shard(key: Key, kind: Resource[Object], cou
 
 
 @given(keys, st.sampled_from(KEYED), names, st.sampled_from((PODS, REPLICA_SETS, JOBS, CONTROLLER_REVISIONS)), counts)
-def test_the_shard_of_an_owner_holds_it_and_all_that_it_controls_or_may_adopt(
+def test_shard_of_owner_keeps_its_controlled_objects(
     key: Key, kind: Resource[Object], name: str, children: Resource[Object], count: int
 ) -> None:
     child = Key(key.namespace, name)
@@ -57,12 +57,12 @@ def test_the_shard_of_an_owner_holds_it_and_all_that_it_controls_or_may_adopt(
 
 
 @given(keys, st.sampled_from(KEYED), names, counts)
-def test_what_is_controlled_is_in_one_shard(key: Key, kind: Resource[Object], name: str, count: int) -> None:
+def test_controlled_object_is_in_one_shard(key: Key, kind: Resource[Object], name: str, count: int) -> None:
     assert sum(shard.keeps(PODS, made(Key(key.namespace, name), (kind, key.name))) for shard in shards(count)) == 1
 
 
 @pytest.mark.parametrize("name", ["web", "web-2", "a-b-c"])
-def test_a_rollout_is_in_one_shard(name: str) -> None:
+def test_deployment_and_its_pods_are_in_one_shard(name: str) -> None:
     replica_set = Key("red", f"{name}-788899dfc9")
     for shard in shards(7):
         here = shard.has(DEPLOYMENTS, Key("red", name))
@@ -86,11 +86,11 @@ def test_a_rollout_is_in_one_shard(name: str) -> None:
         ("CronJob", "nightly-29483920", "nightly-29483920"),
     ],
 )
-def test_names_tell_their_roots(kind: str, name: str, root: str) -> None:
+def test_root_name_of_generated_names(kind: str, name: str, root: str) -> None:
     assert root_of(kind, name) == root
 
 
-def test_by_namespace_all_of_one_are_in_one_shard() -> None:
+def test_namespace_sharding_keeps_a_namespace_together() -> None:
     for shard in (Shard(index, 3) for index in range(3)):
         here = shard.has(NAMESPACES, Key("", "red"))
         assert shard.has(PODS, Key("red", "a")) == shard.keeps(PODS, made(Key("red", "b"))) == here
@@ -112,9 +112,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("count", "replicas"), [(2, 2), (3, 3), (4, 4), (8, 2), (12, 3), (16, 4)])
-def test_names_are_spread_over_replicas_within_half_more_than_the_even_share(
-    shape: str, count: int, replicas: int
-) -> None:
+def test_shards_are_balanced_over_replicas(shape: str, count: int, replicas: int) -> None:
     by = frozenset() if shape == "namespaces" else NAMES
     every = [Shard(index, count, by) for index in range(count)]
     held = assign({str(shard): "d" for shard in every}, [f"manager-{number}" for number in range(replicas)])

@@ -32,7 +32,7 @@ def decoded(obj: Object) -> Object:
 
 
 @given(st.lists(_PODS))
-def test_objects_stay_what_they_are(pods: list[Pod]) -> None:
+def test_sharing_changes_no_object(pods: list[Pod]) -> None:
     indexer: Indexer[Object] = Indexer()
     for pod in pods:
         indexer.put(decoded(pod))
@@ -50,7 +50,7 @@ def parts(obj: Object) -> tuple[int, int, int]:
     return id(obj.metadata.labels), id(obj.metadata.namespace), id(obj.spec.containers)
 
 
-def test_what_is_equal_is_held_once() -> None:
+def test_equal_parts_are_shared() -> None:
     indexer: Indexer[Object] = Indexer()
     pods = [pod("one"), pod("two"), pod("three", image="other")]
     assert len({parts(each) for each in pods}) == 3
@@ -70,7 +70,7 @@ def running(name: str, began: str) -> Pod:
     return Pod.decode(Pod(metadata=ObjectMeta(name=name), status=status).encode())
 
 
-def test_so_are_statuses_of_those_that_began_together() -> None:
+def test_equal_statuses_are_shared() -> None:
     indexer: Indexer[Pod] = Indexer()
     for name in "abc":
         indexer.put(Pod.decode(Pod(metadata=ObjectMeta(name=name)).encode()))
@@ -89,7 +89,7 @@ def test_so_are_statuses_of_those_that_began_together() -> None:
     assert one.phase is later.phase
 
 
-def test_what_is_only_carried_keeps_the_bytes_of_nobody_else() -> None:
+def test_raw_parts_are_not_shared() -> None:
     tree = {"metadata": {"name": "one"}, "spec": {"template": {"spec": {"containers": []}}, "selector": {}}}
     first = Deployment.decode(msgspec.json.encode(tree))
     second = Deployment.decode(msgspec.json.encode({**tree, "metadata": {"name": "two"}}))

@@ -32,7 +32,7 @@ from controller_manager.framework.client.requests import AdaptiveThrottle, Throt
         ([(429, 0.0), *((200, float(number)) for number in range(1, 27))], 100.0),
     ],
 )
-def test_answers_move_the_rate(answers: list[tuple[int, float]], expected: float) -> None:
+def test_rate_follows_responses(answers: list[tuple[int, float]], expected: float) -> None:
     rate = AdaptiveRate(100.0)
     for status, now in answers:
         rate.answered(status, now)
@@ -40,7 +40,7 @@ def test_answers_move_the_rate(answers: list[tuple[int, float]], expected: float
 
 
 @given(st.floats(0.1, 1e4), st.lists(st.tuples(st.sampled_from((200, 404, 429, 500)), st.floats(0.0, 3.0))))
-def test_the_rate_stays_within_its_bounds_and_comes_back(ceiling: float, answers: list[tuple[int, float]]) -> None:
+def test_rate_stays_within_bounds_and_recovers(ceiling: float, answers: list[tuple[int, float]]) -> None:
     rate, now = AdaptiveRate(ceiling), 0.0
     for status, seconds in answers:
         now += seconds
@@ -51,7 +51,7 @@ def test_the_rate_stays_within_its_bounds_and_comes_back(ceiling: float, answers
     assert rate.rate == ceiling
 
 
-def test_a_rate_is_above_zero() -> None:
+def test_ceiling_must_be_above_zero() -> None:
     with pytest.raises(ValueError, match="above 0"):
         AdaptiveRate(0.0)
 
@@ -75,7 +75,7 @@ class Busy:
 
 
 @pytest.mark.virtual
-async def test_a_busy_server_refuses_little_and_everybody_gets_something() -> None:
+async def test_overloaded_server_refuses_few_and_clients_share() -> None:
     """Three clients that could ask 100 times a second, of a server with room for 60, over two minutes."""
     server, done = Busy(60.0), [0, 0, 0]
     throttles = [AdaptiveThrottle(100.0, 10) for _ in done]
@@ -103,7 +103,7 @@ async def test_a_busy_server_refuses_little_and_everybody_gets_something() -> No
 
 
 @pytest.mark.virtual
-async def test_a_client_tells_its_throttle_of_every_answer() -> None:
+async def test_client_reports_responses_to_throttle() -> None:
     answers = [429, 200]
 
     async def handle(_: Request) -> Response:
@@ -117,7 +117,7 @@ async def test_a_client_tells_its_throttle_of_every_answer() -> None:
     assert not answers
 
 
-async def test_the_plain_throttle_takes_no_notice() -> None:
+async def test_fixed_throttle_ignores_responses() -> None:
     throttle = Throttle(100.0, 10)
     throttle.answered(429)
     assert throttle.rate == 100.0

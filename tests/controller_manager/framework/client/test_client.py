@@ -20,7 +20,7 @@ from controller_manager.framework import Client, TransportError
 from controller_manager.framework.client.client import JSON_PATCH
 from controller_manager.framework.client.codec import WriteResult
 from controller_manager.framework.client.requests import ClientMetrics, Throttle
-from tests.controller_manager.framework.client.scripted import POD, Chunks, Script, answer, client_of, refusal
+from tests.controller_manager.framework.client.scripted_server import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual
 
@@ -31,7 +31,7 @@ def echo(request: Request) -> Response:
     return Response(200, {}, request.body)
 
 
-async def test_get_decodes_and_remembers_the_bytes() -> None:
+async def test_get_decodes_and_keeps_raw_bytes() -> None:
     script = Script(answer(POD))
     pod = await client_of(script).get(PODS, KEY, resource_version="3")
     assert (pod.metadata.name, pod.spec.node_name, msgspec.json.decode(pod.raw)) == ("a", "n1", POD)
@@ -42,7 +42,7 @@ async def test_get_decodes_and_remembers_the_bytes() -> None:
     assert "content-type" not in request.headers
 
 
-async def test_a_refusal_is_raised_as_its_class() -> None:
+async def test_error_response_raises_its_class() -> None:
     script = Script(refusal(errors.not_found("", "pods", "a")))
     with pytest.raises(errors.NotFound, match='pods "a" not found') as caught:
         await client_of(script).get(PODS, KEY)
@@ -50,7 +50,7 @@ async def test_a_refusal_is_raised_as_its_class() -> None:
     assert caught.value.details.name == "a"
 
 
-async def test_list_gives_a_page_whose_items_know_their_type() -> None:
+async def test_list_items_have_api_version_and_kind() -> None:
     items = [{key: value for key, value in POD.items() if key not in ("apiVersion", "kind")}]
     meta = {"resourceVersion": "9", "continue": "next", "remainingItemCount": 4}
     script = Script(answer({"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}))
@@ -69,14 +69,14 @@ async def test_list_gives_a_page_whose_items_know_their_type() -> None:
     )
 
 
-async def test_list_of_nothing_may_say_null_and_may_be_streamed() -> None:
+async def test_list_may_be_null_or_streamed() -> None:
     body = Chunks(b'{"metadata":{"resourceVersion":', b'"9"},"items":null}')
     page = await client_of(Script(Response(200, {}, body))).list(PODS)
     assert (page.items, page.resource_version, page.continue_token) == ([], "9", "")
     assert body.closed
 
 
-async def test_a_long_list_is_decoded_whole_and_lets_others_run() -> None:
+async def test_long_list_yields_while_decoding() -> None:
     items = [{"metadata": {"name": f"p{number}"}} for number in range(2000)]
     turns = 0
 
@@ -94,7 +94,7 @@ async def test_a_long_list_is_decoded_whole_and_lets_others_run() -> None:
     assert turns >= 3
 
 
-async def test_metadata_only_asks_for_it_and_keeps_no_bytes() -> None:
+async def test_metadata_only_sets_accept_and_keeps_no_bytes() -> None:
     script = Script(answer({"items": [{"metadata": {"name": "a"}, "kind": "PartialObjectMetadata"}]}), answer(POD))
     client, partial = client_of(script), PODS.metadata_only()
     [found] = (await client.list(partial)).items
@@ -107,7 +107,7 @@ async def test_metadata_only_asks_for_it_and_keeps_no_bytes() -> None:
     ]
 
 
-async def test_bare_objects_come_without_what_people_fill_with_manifests() -> None:
+async def test_bare_objects_have_no_annotations() -> None:
     meta = {"name": "a", "labels": {"app": "b"}, "annotations": {"c": "d" * 1000}, "finalizers": ["e"]}
     script = Script(answer({"items": [{"metadata": meta}]}), answer({"metadata": meta}))
     client, bare = client_of(script), replace(PODS.metadata_only(), type=BareObject)
@@ -115,14 +115,14 @@ async def test_bare_objects_come_without_what_people_fill_with_manifests() -> No
         assert found.metadata == ObjectMeta(name="a", finalizers=("e",))
 
 
-async def test_metadata_only_objects_are_never_written_back() -> None:
+async def test_metadata_only_object_cannot_be_updated() -> None:
     with pytest.raises(TypeError, match="metadata only"):
         await client_of(Script()).update(
             PODS.metadata_only(), PartialObject(metadata=ObjectMeta(name="a", namespace="b"))
         )
 
 
-async def test_update_sends_back_what_the_model_does_not_know() -> None:
+async def test_update_preserves_unknown_fields() -> None:
     script = Script(answer({"items": [{key: POD[key] for key in ("metadata", "spec")}]}), echo)
     client = client_of(script)
     [pod] = (await client.list(PODS)).items
@@ -134,7 +134,7 @@ async def test_update_sends_back_what_the_model_does_not_know() -> None:
     assert msgspec.json.decode(request.body) == {**POD, "spec": {"nodeName": "n2", "priority": 5}}
 
 
-async def test_create_names_the_type_and_posts_to_the_collection() -> None:
+async def test_create_sets_type_and_posts_to_collection() -> None:
     script = Script(echo, echo)
     client = client_of(script)
     await client.create(PODS, Pod(metadata=ObjectMeta(generate_name="a-", namespace="default")))
@@ -147,7 +147,7 @@ async def test_create_names_the_type_and_posts_to_the_collection() -> None:
     }
 
 
-async def test_patch_sends_the_document_with_its_media_type() -> None:
+async def test_patch_sends_document_with_media_type() -> None:
     script = Script(answer(POD), answer(POD))
     client = client_of(script)
     await client.patch(PODS, KEY, {"spec": {"x": None}}, subresource="status")
@@ -159,7 +159,7 @@ async def test_patch_sends_the_document_with_its_media_type() -> None:
     ]
 
 
-async def test_delete_sends_options_only_when_there_are_some() -> None:
+async def test_delete_sends_only_given_options() -> None:
     script = Script(answer({"kind": "Status"}), answer({"kind": "Status"}), answer({"kind": "Status"}))
     client = client_of(script)
     await client.delete(PODS, KEY)
@@ -179,7 +179,7 @@ async def test_delete_sends_options_only_when_there_are_some() -> None:
     )
 
 
-async def test_the_version_of_every_write_is_told() -> None:
+async def test_writes_are_reported_with_version() -> None:
     told: list[WriteResult] = []
     removed = answer({"kind": "Status", "details": {"uid": "u"}})
     script = Script(
@@ -196,7 +196,7 @@ async def test_the_version_of_every_write_is_told() -> None:
     assert told == [WriteResult(PODS, KEY, "7")] * 4 + [WriteResult(PODS, KEY, gone="u")]
 
 
-async def test_a_write_that_changed_nothing_is_not_reported() -> None:
+async def test_write_without_change_is_not_reported() -> None:
     told: list[WriteResult] = []
     client = client_of(Script(*[answer(POD)] * 5)).derive(on_write=told.append, known_version=lambda *_: "7")
     await client.apply(PODS, KEY, {}, "me")
@@ -209,7 +209,7 @@ async def test_a_write_that_changed_nothing_is_not_reported() -> None:
     assert told == [WriteResult(PODS, KEY, "7")] * 2
 
 
-async def test_a_dry_run_names_its_options_and_is_not_reported() -> None:
+async def test_dry_run_sends_options_and_is_not_reported() -> None:
     told: list[WriteResult] = []
     script = Script(*[answer(POD)] * 6)
     client, pod = (
@@ -233,17 +233,17 @@ async def test_a_dry_run_names_its_options_and_is_not_reported() -> None:
 
 
 @pytest.mark.parametrize("key", [Key("default", ""), Key("default", "a/b"), Key("default", ".."), Key("", "a")])
-async def test_a_key_that_would_address_something_else_is_refused_here(key: Key) -> None:
+async def test_invalid_key_is_refused_by_client(key: Key) -> None:
     with pytest.raises(errors.BadRequest):
         await client_of(Script()).delete(PODS, key)
 
 
-async def test_a_namespaced_object_without_namespace_is_refused_here() -> None:
+async def test_missing_namespace_is_refused_by_client() -> None:
     with pytest.raises(errors.BadRequest):
         await client_of(Script()).create(PODS, Pod(metadata=ObjectMeta(name="a")))
 
 
-async def test_an_unreadable_answer_is_an_error_that_names_the_path() -> None:
+async def test_undecodable_response_is_an_error_with_path() -> None:
     script = Script(answer({"metadata": {"name": []}}), Response(200, {}, b"{"), answer({"items": 3}))
     client = client_of(script)
     with pytest.raises(errors.InternalError, match=r"pods is unreadable.*metadata\.name"):
@@ -255,7 +255,7 @@ async def test_an_unreadable_answer_is_an_error_that_names_the_path() -> None:
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
-async def test_an_object_that_can_not_be_decoded_costs_a_list_that_object_only(separators: tuple[str, str]) -> None:
+async def test_undecodable_item_is_left_out_of_list(separators: tuple[str, str]) -> None:
     first, broken, last = ({"metadata": {"name": name, "namespace": "default"}, "spec": {}} for name in "abc")
     broken = {"metadata": {**broken["metadata"], "uid": "u", "resourceVersion": "7"}, "spec": 3}
     body = json.dumps({"metadata": {"continue": "on"}, "items": [first, broken, last, None]}, separators=separators)
@@ -269,12 +269,12 @@ async def test_an_object_that_can_not_be_decoded_costs_a_list_that_object_only(s
 
 
 @pytest.mark.parametrize("shape", [{"items": None, "metadata": {}}, {"metadata": {"continue": None}}, {}])
-async def test_a_list_of_nothing_in_any_form_is_empty(shape: dict[str, Any]) -> None:
+async def test_empty_list_in_any_form_is_empty(shape: dict[str, Any]) -> None:
     page = await client_of(Script(answer(shape))).list(PODS)
     assert (page.items, page.continue_token, page.unreadable) == ([], "", [])
 
 
-async def test_a_refusal_with_nulls_is_told_as_it_is() -> None:
+async def test_error_status_with_nulls_is_decoded() -> None:
     tree = {"kind": "Status", "metadata": None, "message": "no", "reason": "Conflict", "code": 409}
     tree["details"] = {"name": "a", "causes": None, "retryAfterSeconds": None}
     with pytest.raises(errors.Conflict, match="no") as raised:
@@ -282,7 +282,7 @@ async def test_a_refusal_with_nulls_is_told_as_it_is() -> None:
     assert raised.value.details == errors.Details(name="a")
 
 
-async def test_the_server_is_asked_again_when_it_says_so() -> None:
+async def test_request_is_retried_after_retry_after() -> None:
     slow = errors.TooManyRequests("slow down")
     script = Script(
         refusal(slow, retry_after="3"), refusal(errors.ServiceUnavailable("x"), retry_after="4"), answer(POD)
@@ -293,13 +293,13 @@ async def test_the_server_is_asked_again_when_it_says_so() -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"retry_after": "61"}, {"retry_after": "Wed, 21 Oct 2026 07:28:00 GMT"}])
-async def test_the_server_is_not_asked_again_otherwise(headers: dict[str, str]) -> None:
+async def test_request_without_usable_retry_after_is_not_retried(headers: dict[str, str]) -> None:
     script = Script(refusal(errors.ServiceUnavailable("down"), **headers))
     with pytest.raises(errors.ServiceUnavailable, match="down"):
         await client_of(script).get(PODS, KEY)
 
 
-async def test_a_conflict_is_never_retried_and_retries_end() -> None:
+async def test_conflicts_are_not_retried_and_retries_are_bounded() -> None:
     script = Script(refusal(errors.conflict("", "pods", "a", "changed"), retry_after="1"))
     with pytest.raises(errors.Conflict):
         await client_of(script).update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="b")))
@@ -310,7 +310,7 @@ async def test_a_conflict_is_never_retried_and_retries_end() -> None:
     assert monotonic() - began == pytest.approx(9)
 
 
-async def test_requests_wait_for_the_clients_own_limit_and_are_counted() -> None:
+async def test_throttled_requests_wait_and_are_counted() -> None:
     registry = CollectorRegistry()
     client = client_of(Script(*[answer(POD)] * 5), throttle=Throttle(2, 3), metrics=ClientMetrics(registry))
     began = monotonic()
@@ -327,7 +327,7 @@ async def test_requests_wait_for_the_clients_own_limit_and_are_counted() -> None
     assert registry.get_sample_value("rest_client_request_duration_seconds_count", asked) == 5
 
 
-async def test_a_request_without_an_answer_is_counted_as_an_error() -> None:
+async def test_unanswered_request_is_counted_as_error() -> None:
     registry = CollectorRegistry()
 
     async def down(_: Request) -> Response:
@@ -339,7 +339,7 @@ async def test_a_request_without_an_answer_is_counted_as_an_error() -> None:
     assert registry.get_sample_value("rest_client_requests_total", labels) == 1
 
 
-async def test_the_identity_of_the_caller_travels_in_process() -> None:
+async def test_in_process_transport_sends_identity() -> None:
     script = Script(answer(POD))
     transport = InProcessTransport(script, token="secret", certificate=Certificate("me"))
     await Client(transport, user_agent="tester").get(PODS, KEY)
@@ -348,7 +348,7 @@ async def test_the_identity_of_the_caller_travels_in_process() -> None:
     assert (request.headers["authorization"], request.headers["user-agent"]) == ("Bearer secret", "tester")
 
 
-async def test_another_model_may_read_the_same_resource() -> None:
+async def test_other_model_reads_subresource() -> None:
     class Scale(Object):
         pass
 
@@ -361,7 +361,7 @@ async def test_another_model_may_read_the_same_resource() -> None:
 
 
 @pytest.mark.parametrize("template", [{"metadata": {"name": "data"}}, {"a": 1}])
-async def test_a_list_is_read_the_same_however_its_items_look(template: dict[str, Any]) -> None:
+async def test_list_is_decoded_equally_in_any_formatting(template: dict[str, Any]) -> None:
     items = [{"metadata": {"name": f"p{number}"}, "spec": {"templates": [template, template]}} for number in range(3)]
     tree = {"metadata": {"resourceVersion": "4", "continue": "t"}, "items": items}
     pretty = Response(200, {}, msgspec.json.format(msgspec.json.encode(tree)))
@@ -373,7 +373,7 @@ async def test_a_list_is_read_the_same_however_its_items_look(template: dict[str
         assert (page.resource_version, page.continue_token) == ("4", "t")
 
 
-async def test_apply_names_its_manager_and_takes_over_fields() -> None:
+async def test_apply_sends_manager_and_forces() -> None:
     script = Script(answer(POD), answer(POD))
     client = client_of(script)
     await client.apply(PODS, KEY, {"spec": {"x": 1}}, "me")

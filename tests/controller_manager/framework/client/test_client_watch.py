@@ -12,7 +12,7 @@ from controller_manager.common.api import errors
 from controller_manager.common.api.core import PODS
 from controller_manager.common.api.wire import Response, Sink
 from controller_manager.framework import TransportError
-from tests.controller_manager.framework.client.scripted import POD, Chunks, Script, answer, client_of, refusal
+from tests.controller_manager.framework.client.scripted_server import POD, Chunks, Script, answer, client_of, refusal
 
 pytestmark = pytest.mark.virtual
 
@@ -28,7 +28,7 @@ async def take_all(events: AsyncGenerator[Any, None], into: list[Any] | None = N
     return taken
 
 
-async def test_watch_yields_events_however_they_are_cut() -> None:
+async def test_watch_yields_events_in_any_fragmentation() -> None:
     bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}}
     stream = event("ADDED", POD) + event("DELETED", POD) + b"\n" + event("BOOKMARK", bookmark)
     for size in (1, 7, 100, len(stream)):
@@ -59,7 +59,7 @@ class Bookmarking(Chunks):
         return b""
 
 
-async def test_plain_bookmarks_are_told_as_they_come_and_all_else_is_an_event() -> None:
+async def test_plain_bookmarks_go_to_callback_only() -> None:
     initial_end = {"annotations": {"k8s.io/initial-events-end": "true"}, "resourceVersion": "3"}
     plain = {"kind": "Pod", "metadata": {"resourceVersion": "12"}}
     chunks = (
@@ -71,14 +71,14 @@ async def test_plain_bookmarks_are_told_as_they_come_and_all_else_is_an_event() 
         event("BOOKMARK", plain)[-9:],
         event("BOOKMARK", plain),
     )
-    told: list[str] = []
+    bookmarks: list[str] = []
     script = Script(Response(200, {}, Bookmarking(*chunks)))
-    events = await take_all(client_of(script).watch(PODS, bookmarked=told.append))
-    assert told == ["12", "12"]
+    events = await take_all(client_of(script).watch(PODS, bookmarked=bookmarks.append))
+    assert bookmarks == ["12", "12"]
     assert [one.type for one in events] == ["ADDED"] + ["BOOKMARK"] * 4
 
 
-async def test_watch_can_begin_with_the_present_state() -> None:
+async def test_watch_may_send_initial_events() -> None:
     script = Script(Response(200, {}, Chunks()))
     await take_all(client_of(script).watch(PODS, "default", send_initial_events=True, labels="a=b"))
     assert script.requests[0].query == (
@@ -90,7 +90,7 @@ async def test_watch_can_begin_with_the_present_state() -> None:
     )
 
 
-async def test_an_error_event_is_raised_and_closes_the_stream() -> None:
+async def test_error_event_is_raised_and_closes_stream() -> None:
     status = msgspec.json.decode(errors.Expired("too old").status().encode())
     body = Chunks(event("ADDED", POD) + event("ERROR", status), forever=True)
     seen: list[Any] = []
@@ -100,12 +100,12 @@ async def test_an_error_event_is_raised_and_closes_the_stream() -> None:
     assert body.closed
 
 
-async def test_a_refused_watch_raises_at_the_first_step() -> None:
+async def test_refused_watch_raises_at_first_step() -> None:
     with pytest.raises(errors.Expired):
         await take_all(client_of(Script(refusal(errors.Expired("gone")))).watch(PODS))
 
 
-async def test_a_stream_cut_within_an_event_gives_no_part_of_it() -> None:
+async def test_truncated_event_raises_transport_error() -> None:
     whole = event("ADDED", POD)
     seen: list[Any] = []
     with pytest.raises(TransportError, match="middle of an event"):
@@ -113,7 +113,7 @@ async def test_a_stream_cut_within_an_event_gives_no_part_of_it() -> None:
     assert [one.type for one in seen] == ["ADDED"]
 
 
-async def test_closing_the_iterator_closes_the_stream_at_once() -> None:
+async def test_closing_iterator_closes_stream() -> None:
     body = Chunks(event("ADDED", POD), forever=True)
     async with aclosing(client_of(Script(Response(200, {}, body))).watch(PODS)) as events:
         async for one in events:
@@ -122,7 +122,7 @@ async def test_closing_the_iterator_closes_the_stream_at_once() -> None:
     assert body.closed
 
 
-async def test_cancelling_the_reader_closes_the_stream() -> None:
+async def test_cancelled_reader_closes_stream() -> None:
     body = Chunks(event("ADDED", POD), forever=True)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
@@ -130,6 +130,6 @@ async def test_cancelling_the_reader_closes_the_stream() -> None:
     assert body.closed
 
 
-async def test_a_watch_answered_by_a_document_is_refused() -> None:
+async def test_watch_answered_with_document_is_refused() -> None:
     with pytest.raises(TransportError, match="single document"):
         await take_all(client_of(Script(answer(POD))).watch(PODS))

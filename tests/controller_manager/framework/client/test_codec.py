@@ -17,7 +17,7 @@ from controller_manager.framework.client.codec import Codec, Lines, WriteResult,
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\n\n", b"c\nd", b"", b"e" * 50]), max_size=40))
-def test_lines_are_those_of_the_whole(chunks: list[bytes]) -> None:
+def test_lines_are_joined_across_chunks(chunks: list[bytes]) -> None:
     lines, whole = Lines(), b"".join(chunks)
     got = [line for chunk in chunks for line in lines.feed(chunk)]
     *complete, rest = whole.split(b"\n")
@@ -25,7 +25,7 @@ def test_lines_are_those_of_the_whole(chunks: list[bytes]) -> None:
     assert lines.unfinished == bool(rest)
 
 
-def test_a_line_without_end_is_bounded() -> None:
+def test_line_length_is_bounded() -> None:
     lines = Lines(longest=10)
     lines.feed(b"12345")
     lines.feed(b"6789012345\n1234567890")
@@ -44,12 +44,12 @@ def test_a_line_without_end_is_bounded() -> None:
         (b"[]", "", ""),
     ],
 )
-def test_what_the_answer_to_a_deletion_says(body: bytes, version: str, gone: str) -> None:
+def test_deletion_result_from_response(body: bytes, version: str, gone: str) -> None:
     key = Key("a", "b")
     assert deletion(PODS, key, body) == WriteResult(PODS, key, version, gone)
 
 
-def test_each_object_of_a_list_owns_its_bytes() -> None:
+def test_list_items_own_their_bytes() -> None:
     codec = Codec(PODS)
     body = b'{"items":[{"metadata":{"name":"a"}}]}'
     _, joined, spans = codec.parse(body)
@@ -70,7 +70,7 @@ TEAMS = Resource("example.com", "v1", "teams", "Team", True, Team)
 @pytest.mark.parametrize(
     "meta", [b'"name":"a"', b'"name":"a","managedFields":[{}]', b'"managedFields":[{}],"name":"a"']
 )
-def test_what_an_object_carries_as_json_is_of_its_own_bytes(meta: bytes) -> None:
+def test_raw_parts_of_items_own_their_bytes(meta: bytes) -> None:
     """A part that was a view of the answer would keep the whole answer in memory."""
     codec = Codec(TEAMS)
     item = b'{"metadata":{%s},"template":{"spec":{"odd": 1.0}}}' % meta
@@ -94,7 +94,7 @@ RECORD = [{"manager": "a}],", "fieldsV1": {"f:data": {"f:}],": {}, 'k:{"name":"]
         {"metadata": {"annotations": {"a": '{"managedFields":[]}'}, "managedFields": None}},
     ],
 )
-def test_the_record_of_owners_is_not_kept(tree: dict[str, Any]) -> None:
+def test_managed_fields_are_dropped(tree: dict[str, Any]) -> None:
     data = json.dumps(tree, separators=(",", ":")).encode()
     del tree["metadata"]["managedFields"]
     pod = Codec(PODS).one(data)
@@ -112,6 +112,6 @@ def test_the_record_of_owners_is_not_kept(tree: dict[str, Any]) -> None:
         {"a": '"metadata":{', "b": 1, "managedFields": RECORD, "metadata": {"name": "a", "managedFields": RECORD}},
     ],
 )
-def test_nothing_else_is_left_out(tree: dict[str, Any]) -> None:
+def test_managed_fields_elsewhere_are_kept(tree: dict[str, Any]) -> None:
     data = json.dumps(tree, separators=(",", ":")).encode()
     assert Codec(PODS).one(data).raw == data

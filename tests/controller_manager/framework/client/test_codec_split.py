@@ -29,7 +29,7 @@ HEADS = st.sampled_from([{}, {"kind": "PodList"}, {"metadata": {"resourceVersion
 
 @settings(max_examples=200, deadline=None)
 @given(HEADS, st.lists(ITEMS, max_size=4), st.booleans(), st.sampled_from([b"", b"\n", b" \n"]))
-def test_what_decodes_is_the_collection(head: Any, items: list[Any], trailing: bool, end: bytes) -> None:
+def test_split_collection_decodes_to_the_original(head: Any, items: list[Any], trailing: bool, end: bytes) -> None:
     tree = {**head, "items": items, **({"kind": "Last"} if trailing else {})}
     body = msgspec.json.encode(tree) + end
     found = split(body)
@@ -42,7 +42,7 @@ def test_what_decodes_is_the_collection(head: Any, items: list[Any], trailing: b
     assert {**top, "items": pieces} == tree
 
 
-def test_plain_collections_are_always_guessed() -> None:
+def test_plain_collections_are_always_split() -> None:
     for first in (
         b'{"metadata":{"name":"%d"}}',
         b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"%d"},"a":[{"b":1}]}',
@@ -59,5 +59,5 @@ def test_plain_collections_are_always_guessed() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"items":null}', b'{"items":[]', b'{"items":[{"a":1}]}', b'"items":[', b'{"items":[]} ']
 )
-def test_what_does_not_look_like_it_is_left_alone(body: bytes) -> None:
+def test_other_bodies_are_not_split(body: bytes) -> None:
     assert split(body) is None

@@ -44,7 +44,7 @@ def listed(*items: Any) -> Any:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-async def test_the_aggregated_form() -> None:
+async def test_aggregated_discovery() -> None:
     pods = document("pods", "Pod", "Namespaced", "status", "log")
     scaler = document("horizontalpodautoscalers", "HorizontalPodAutoscaler", "Namespaced")
     versions = [
@@ -78,7 +78,7 @@ def old(*resources: tuple[str, str, bool]) -> Any:
     return {"kind": "APIResourceList", "resources": items}
 
 
-async def test_the_older_form_group_by_group() -> None:
+async def test_legacy_discovery_by_group() -> None:
     versions = [{"groupVersion": f"apps/{name}", "version": name} for name in ("v1beta1", "v1", "v2")]
     broken = {"name": "x.example", "versions": [{"version": f"v{number}"} for number in (1, 2, 3)]}
     found = await found_in(
@@ -112,7 +112,7 @@ async def test_the_older_form_group_by_group() -> None:
     }
 
 
-async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
+async def test_failed_root_is_reported_and_other_is_used() -> None:
     pods = document("pods", "Pod", "Namespaced")
     found = await found_in(
         {"/api": listed(group("", {"version": "v1", "resources": [pods]})), "/apis": NotAcceptable("no")}
@@ -121,7 +121,7 @@ async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
     assert found.failures == {"/apis": "no"}
 
 
-async def test_null_where_go_has_nothing_to_list_is_nothing() -> None:
+async def test_null_lists_in_discovery_are_empty() -> None:
     part = {"subresource": "status", "responseKind": None, "verbs": None}
     odd = {"resource": "odds", "responseKind": None, "scope": "Namespaced", "verbs": None, "subresources": [part]}
     none = {"version": "v1", "resources": None, "freshness": "Current"}
@@ -144,7 +144,7 @@ async def test_null_where_go_has_nothing_to_list_is_nothing() -> None:
     assert not found.failures
 
 
-async def test_a_group_that_can_not_be_decoded_costs_that_group_only() -> None:
+async def test_undecodable_group_is_left_out() -> None:
     pods = document("pods", "Pod", "Namespaced")
     good, bad = {"version": "v1", "resources": [pods]}, {"version": "v2", "resources": [{"resource": 3, "verbs": 3}]}
     nameless = {"metadata": [], "versions": [good]}
@@ -171,7 +171,7 @@ async def test_a_group_that_can_not_be_decoded_costs_that_group_only() -> None:
     assert found.failed == ("bad.example/*", "/apis")
 
 
-async def test_what_is_as_it_was_is_not_sent_again() -> None:
+async def test_unchanged_discovery_is_not_sent_again() -> None:
     documents = {"/api": listed(group("", {"version": "v1", "resources": [document("pods", "Pod", "Namespaced")]}))}
     documents["/apis"] = listed()
     sent: list[tuple[str, int]] = []
@@ -193,7 +193,7 @@ async def test_what_is_as_it_was_is_not_sent_again() -> None:
     assert dict(sent[-2:]) == {"/api": 304, "/apis": 200}
 
 
-async def test_what_failed_is_read_anew() -> None:
+async def test_failed_discovery_is_read_again() -> None:
     answers = [Response(200, {"etag": '"a"'}, msgspec.json.encode(listed())), Response(500, {}, b"")]
 
     async def handle(request: Request) -> Response:

@@ -55,7 +55,7 @@ class Server:
         return event
 
 
-class Kit:
+class RecorderSetup:
     def __init__(self, capacity: int = 1000) -> None:
         self.server = Server()
         self.registry = CollectorRegistry()
@@ -75,13 +75,13 @@ class Kit:
 
 
 @virtual
-async def test_an_event_says_who_saw_what_when_about_which_object() -> None:
-    kit = Kit()
-    async with kit.running():
-        kit.recorder.event(POD, "Warning", "Failed", "it broke", "Start")
-        await kit.writer.flush()
-    [path] = kit.server.events
-    event = kit.server.only
+async def test_event_has_reporter_object_reason_and_time() -> None:
+    setup = RecorderSetup()
+    async with setup.running():
+        setup.recorder.event(POD, "Warning", "Failed", "it broke", "Start")
+        await setup.writer.flush()
+    [path] = setup.server.events
+    event = setup.server.only
     name = event["metadata"].pop("name")
     assert path == f"/api/v1/namespaces/ns/events/{name}"
     assert name.startswith("a.")
@@ -112,134 +112,134 @@ async def test_an_event_says_who_saw_what_when_about_which_object() -> None:
 
 
 @virtual
-async def test_an_object_of_the_cluster_is_told_in_the_default_namespace_and_long_text_is_cut() -> None:
-    kit = Kit()
+async def test_cluster_scoped_event_uses_default_namespace_and_is_cut() -> None:
+    setup = RecorderSetup()
     namespace = Namespace(api_version="v1", kind="Namespace", metadata=ObjectMeta(name="n" * 253))
-    async with kit.running():
-        kit.recorder.normal(namespace, "R" * 200, "x" * 5000)
-        await kit.writer.flush()
-    event = kit.server.only
+    async with setup.running():
+        setup.recorder.normal(namespace, "R" * 200, "x" * 5000)
+        await setup.writer.flush()
+    event = setup.server.only
     assert event["metadata"]["namespace"] == "default"
     lengths = [len(event[field]) for field in ("message", "reason", "action")]
     assert (len(event["metadata"]["name"]), lengths) == (253, [1024, 128, 128])
 
 
 @virtual
-async def test_equal_events_are_counted_for_ten_minutes() -> None:
-    kit = Kit()
-    async with kit.running():
+async def test_equal_events_are_counted_within_ten_minutes() -> None:
+    setup = RecorderSetup()
+    async with setup.running():
         for _ in range(3):
-            kit.recorder.normal(POD, "Did", "it")
+            setup.recorder.normal(POD, "Did", "it")
             await asyncio.sleep(60)
-        assert (kit.server.only["count"], kit.server.only["lastTimestamp"]) == (3, "2026-01-01T00:02:00Z")
-        assert kit.server.requests == ["POST", "PATCH", "PATCH"]
-        kit.recorder.warning(POD, "Did", "it")
-        kit.recorder.normal(POD, "Did", "another")
+        assert (setup.server.only["count"], setup.server.only["lastTimestamp"]) == (3, "2026-01-01T00:02:00Z")
+        assert setup.server.requests == ["POST", "PATCH", "PATCH"]
+        setup.recorder.warning(POD, "Did", "it")
+        setup.recorder.normal(POD, "Did", "another")
         await asyncio.sleep(601)
-        kit.recorder.normal(POD, "Did", "it")
-        await kit.writer.flush()
-    assert sorted(event["count"] for event in kit.server.events.values()) == [1, 1, 1, 3]
+        setup.recorder.normal(POD, "Did", "it")
+        await setup.writer.flush()
+    assert sorted(event["count"] for event in setup.server.events.values()) == [1, 1, 1, 3]
 
 
 @virtual
-async def test_a_counted_event_that_has_expired_is_told_anew() -> None:
-    kit = Kit()
-    async with kit.running():
-        kit.recorder.normal(POD, "Did", "it")
-        await kit.writer.flush()
-        kit.server.events.clear()
-        kit.recorder.normal(POD, "Did", "it")
-        await kit.writer.flush()
-    assert kit.server.only["count"] == 2
+async def test_expired_counted_event_is_created_again() -> None:
+    setup = RecorderSetup()
+    async with setup.running():
+        setup.recorder.normal(POD, "Did", "it")
+        await setup.writer.flush()
+        setup.server.events.clear()
+        setup.recorder.normal(POD, "Did", "it")
+        await setup.writer.flush()
+    assert setup.server.only["count"] == 2
 
 
 @virtual
-async def test_warnings_have_room_however_much_else_is_said() -> None:
-    kit = Kit()
-    async with kit.running():
+async def test_warnings_have_their_own_budget() -> None:
+    setup = RecorderSetup()
+    async with setup.running():
         for number in range(40):
-            kit.recorder.normal(POD, "Did", f"it {number}")
-        kit.recorder.warning(POD, "Failed", "it")
-        await kit.writer.flush()
-    assert (len(kit.server.events), kit.count("spam")) == (26, 15)
+            setup.recorder.normal(POD, "Did", f"it {number}")
+        setup.recorder.warning(POD, "Failed", "it")
+        await setup.writer.flush()
+    assert (len(setup.server.events), setup.count("spam")) == (26, 15)
 
 
 @virtual
-async def test_one_object_may_not_flood() -> None:
-    kit = Kit()
+async def test_events_per_object_are_limited() -> None:
+    setup = RecorderSetup()
     other = msgspec.structs.replace(POD, metadata=ObjectMeta(name="b", namespace="ns"))
-    async with kit.running():
+    async with setup.running():
         for number in range(40):
-            kit.recorder.normal(POD, "Did", f"it {number}")
-        kit.recorder.normal(other, "Did", "it")
-        await kit.writer.flush()
-        assert (len(kit.server.events), kit.count("spam"), kit.count("written")) == (26, 15, 26)
+            setup.recorder.normal(POD, "Did", f"it {number}")
+        setup.recorder.normal(other, "Did", "it")
+        await setup.writer.flush()
+        assert (len(setup.server.events), setup.count("spam"), setup.count("written")) == (26, 15, 26)
         await asyncio.sleep(301)
-        kit.recorder.normal(POD, "Did", "more")
-        kit.recorder.normal(POD, "Did", "even more")
-        await kit.writer.flush()
-    assert (len(kit.server.events), kit.count("spam")) == (27, 16)
+        setup.recorder.normal(POD, "Did", "more")
+        setup.recorder.normal(POD, "Did", "even more")
+        await setup.writer.flush()
+    assert (len(setup.server.events), setup.count("spam")) == (27, 16)
 
 
 @virtual
-async def test_a_full_queue_loses_its_oldest_and_nobody_waits() -> None:
-    kit = Kit(capacity=3)
+async def test_full_queue_drops_oldest_events() -> None:
+    setup = RecorderSetup(capacity=3)
     for number in range(10):
-        kit.recorder.normal(POD, "Did", f"it {number}")
-    async with kit.running():
-        await kit.writer.flush()
-    assert [event["message"] for event in kit.server.events.values()] == ["it 7", "it 8", "it 9"]
-    assert kit.count("overflow") == 7
+        setup.recorder.normal(POD, "Did", f"it {number}")
+    async with setup.running():
+        await setup.writer.flush()
+    assert [event["message"] for event in setup.server.events.values()] == ["it 7", "it 8", "it 9"]
+    assert setup.count("overflow") == 7
 
 
 @virtual
-async def test_a_short_outage_is_sat_out_and_a_long_one_costs_the_event() -> None:
-    kit = Kit()
-    kit.server.down = 3
-    async with kit.running():
-        kit.recorder.normal(POD, "Did", "it")
-        await kit.writer.flush()
-        assert kit.server.only["count"] == 1
-        kit.server.down = 4
-        kit.recorder.normal(POD, "Did", "something else")
-        await kit.writer.flush()
-        assert (len(kit.server.events), kit.count("unreachable")) == (1, 1)
-        kit.recorder.normal(POD, "Did", "something else")
-        await kit.writer.flush()
-    assert [event["count"] for event in kit.server.events.values()] == [1, 1]
+async def test_short_outage_is_retried_and_long_one_drops_event() -> None:
+    setup = RecorderSetup()
+    setup.server.down = 3
+    async with setup.running():
+        setup.recorder.normal(POD, "Did", "it")
+        await setup.writer.flush()
+        assert setup.server.only["count"] == 1
+        setup.server.down = 4
+        setup.recorder.normal(POD, "Did", "something else")
+        await setup.writer.flush()
+        assert (len(setup.server.events), setup.count("unreachable")) == (1, 1)
+        setup.recorder.normal(POD, "Did", "something else")
+        await setup.writer.flush()
+    assert [event["count"] for event in setup.server.events.values()] == [1, 1]
 
 
 @virtual
-async def test_a_refused_event_is_dropped_and_the_next_one_is_tried() -> None:
-    kit = Kit()
-    kit.server.refusal = Forbidden("the namespace is terminating")
-    async with kit.running():
-        kit.recorder.normal(POD, "Did", "it")
-        await kit.writer.flush()
-        kit.server.refusal = None
-        kit.recorder.normal(POD, "Did", "it")
-        await kit.writer.flush()
-    assert (kit.count("refused"), kit.server.only["count"]) == (1, 1)
+async def test_refused_event_is_dropped_and_next_one_sent() -> None:
+    setup = RecorderSetup()
+    setup.server.refusal = Forbidden("the namespace is terminating")
+    async with setup.running():
+        setup.recorder.normal(POD, "Did", "it")
+        await setup.writer.flush()
+        setup.server.refusal = None
+        setup.recorder.normal(POD, "Did", "it")
+        await setup.writer.flush()
+    assert (setup.count("refused"), setup.server.only["count"]) == (1, 1)
 
 
 @virtual
-async def test_who_can_not_write_holds_up_no_other() -> None:
-    kit, other = Kit(), Server()
+async def test_failing_client_does_not_block_other_recorders() -> None:
+    setup, other = RecorderSetup(), Server()
     other.down = 1000
-    recorder = kit.writer.through(Client(InProcessTransport(other))).recorder("other")
-    async with kit.running():
+    recorder = setup.writer.through(Client(InProcessTransport(other))).recorder("other")
+    async with setup.running():
         recorder.normal(POD, "Did", "it")
-        kit.recorder.normal(POD, "Did", "it")
+        setup.recorder.normal(POD, "Did", "it")
         await asyncio.sleep(1)
-        assert len(kit.server.events) == 1
-        await kit.writer.flush()
-    assert (kit.count("written"), kit.count("unreachable")) == (1, 1)
+        assert len(setup.server.events) == 1
+        await setup.writer.flush()
+    assert (setup.count("written"), setup.count("unreachable")) == (1, 1)
     assert other.requests == ["POST"] * 4
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.floats(0, 700)), max_size=80))
-def test_counts_add_up_and_names_are_told_once(happened: list[tuple[str, str, float]]) -> None:
+def test_event_counts_add_up_and_names_are_created_once(happened: list[tuple[str, str, float]]) -> None:
     names = iter(range(1000))
     correlator = Correlator(lambda name: f"{name}.{next(names)}")
     now, admitted, latest = 0.0, 0, dict[str, int]()

@@ -23,7 +23,7 @@ from tests.controller_manager.framework.client.transports import GET, transport
 KEY = Key("default", "a")
 
 
-async def test_a_request_arrives_as_it_was_meant(backend: Any, config: ClientConfig) -> None:
+async def test_request_arrives_unchanged(backend: Any, config: ClientConfig) -> None:
     seen: list[Any] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -53,13 +53,13 @@ async def test_redirects_are_not_followed(backend: Any, config: ClientConfig) ->
         assert (await sender.send(GET)).status == 302
 
 
-async def test_a_server_of_another_authority_is_not_trusted(backend: Any, config: ClientConfig) -> None:
+async def test_server_of_unknown_authority_is_not_trusted(backend: Any, config: ClientConfig) -> None:
     async with transport(replace(config, ca=b"")) as sender:
         with pytest.raises(TransportError, match="certificate"):
             await sender.send(GET)
 
 
-async def test_names_are_checked_unless_told_otherwise(backend: Any, config: ClientConfig) -> None:
+async def test_server_name_is_verified_unless_insecure(backend: Any, config: ClientConfig) -> None:
     named = replace(config, tls_server_name="api.example")
     wrong = replace(config, tls_server_name="other.example")
     insecure = replace(config, ca=b"", insecure=True)
@@ -70,13 +70,13 @@ async def test_names_are_checked_unless_told_otherwise(backend: Any, config: Cli
         assert (await third.send(GET)).status == 404
 
 
-async def test_a_comment_among_authorities_may_be_in_any_language(backend: Any, config: ClientConfig) -> None:
+async def test_non_ascii_comment_in_ca_bundle_is_ignored(backend: Any, config: ClientConfig) -> None:
     noted = "# Authorité\n".encode() + config.ca
     async with transport(replace(config, ca=noted)) as sender:
         assert (await sender.send(GET)).status == 404
 
 
-async def test_unusable_authorities_and_pairs_are_refused_at_once(authority: Any) -> None:
+async def test_unusable_ca_or_client_key_is_refused(authority: Any) -> None:
     with pytest.raises(ConfigError, match="certificate-authority"):
         HttpTransport(ClientConfig(server="https://x", ca=b"no certificate"))
     certificate, _ = authority.issue("a")
@@ -85,14 +85,14 @@ async def test_unusable_authorities_and_pairs_are_refused_at_once(authority: Any
         HttpTransport(ClientConfig(server="https://x", identity=ClientIdentity(certificate=certificate, key=other)))
 
 
-async def test_nobody_there_is_a_transport_error(config: ClientConfig) -> None:
+async def test_unreachable_server_raises_transport_error(config: ClientConfig) -> None:
     async with transport(ClientConfig(server="http://127.0.0.1:1")) as sender:
         with pytest.raises(TransportError, match=r"^GET http://127\.0\.0\.1:1/api/v1/pods: .*onnect") as caught:
             await sender.send(GET)
     assert "ssl" not in str(caught.value)
 
 
-async def test_silence_ends_a_request_and_the_opening_of_a_watch(backend: Any, config: ClientConfig) -> None:
+async def test_read_timeout_ends_request_and_watch_start(backend: Any, config: ClientConfig) -> None:
     async def silent(_: web.BaseRequest) -> web.StreamResponse:
         await asyncio.sleep(5)
         return web.Response()
@@ -108,7 +108,7 @@ async def test_silence_ends_a_request_and_the_opening_of_a_watch(backend: Any, c
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"%s"}}}\n'
 
 
-async def test_a_watch_streams_long_lines_and_outlives_silence(backend: Any, config: ClientConfig) -> None:
+async def test_watch_reads_long_lines_and_has_no_read_timeout(backend: Any, config: ClientConfig) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -124,7 +124,7 @@ async def test_a_watch_streams_long_lines_and_outlives_silence(backend: Any, con
     assert names == ["a", "b" * 3_000_000]
 
 
-async def test_a_connection_dropped_within_an_event_is_a_transport_error(backend: Any, config: ClientConfig) -> None:
+async def test_connection_lost_within_event_raises_transport_error(backend: Any, config: ClientConfig) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -146,7 +146,7 @@ async def test_a_connection_dropped_within_an_event_is_a_transport_error(backend
     assert names == ["a"]
 
 
-async def test_closing_a_watch_closes_its_connection(backend: Any, config: ClientConfig) -> None:
+async def test_closing_watch_closes_its_connection(backend: Any, config: ClientConfig) -> None:
     gone = asyncio.Event()
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -167,7 +167,7 @@ async def test_closing_a_watch_closes_its_connection(backend: Any, config: Clien
             await gone.wait()
 
 
-async def test_many_watches_hold_up_no_request(backend: Any, config: ClientConfig) -> None:
+async def test_many_watches_do_not_block_requests(backend: Any, config: ClientConfig) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
             return web.Response(body=b'{"metadata":{"name":"a"}}')
@@ -189,7 +189,7 @@ async def test_many_watches_hold_up_no_request(backend: Any, config: ClientConfi
             await watch.aclose()
 
 
-async def test_a_body_that_ends_early_is_a_transport_error(backend: Any, config: ClientConfig) -> None:
+async def test_truncated_body_raises_transport_error(backend: Any, config: ClientConfig) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "100"})
         await response.prepare(request)
@@ -206,7 +206,7 @@ async def test_a_body_that_ends_early_is_a_transport_error(backend: Any, config:
 
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("query", [(), (("watch", "1"), ("fails", "1"))])
-async def test_an_endless_body_is_given_up(
+async def test_oversized_body_raises_transport_error(
     backend: Any, config: ClientConfig, monkeypatch: pytest.MonkeyPatch, status: int, query: Any
 ) -> None:
     for module in (transports, response_parser):
@@ -225,7 +225,7 @@ async def test_an_endless_body_is_given_up(
             await sender.send(Request("GET", GET.path, query))
 
 
-async def test_what_comes_compressed_unasked_is_not_unpacked(backend: Any, config: ClientConfig) -> None:
+async def test_unrequested_compression_is_not_decoded(backend: Any, config: ClientConfig) -> None:
     packed = gzip.compress(b" " * 1_000_000)
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -238,7 +238,7 @@ async def test_what_comes_compressed_unasked_is_not_unpacked(backend: Any, confi
             await Client(sender).get(PODS, KEY)
 
 
-async def test_a_header_of_several_lines_is_not_sent(config: ClientConfig) -> None:
+async def test_header_with_newline_is_not_sent(config: ClientConfig) -> None:
     async with transport(config) as sender:
         with pytest.raises(TransportError, match="a header can't have several lines"):
             await sender.send(replace_headers({"accept": "a\r\nx-remote-user: admin"}))

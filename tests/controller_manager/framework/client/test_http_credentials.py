@@ -21,7 +21,7 @@ from tests.controller_manager.framework.client.conftest import Authority
 from tests.controller_manager.framework.client.transports import GET, transport
 
 
-async def test_the_client_certificate_is_shown_and_followed(
+async def test_client_certificate_is_sent_and_reloaded(
     backend: Any, config: ClientConfig, authority: Any, tmp_path: Path
 ) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -47,7 +47,7 @@ async def test_the_client_certificate_is_shown_and_followed(
         assert (await sender.send(GET)).body == b"third"
 
 
-async def test_a_pair_that_is_half_renewed_is_not_used(
+async def test_half_renewed_pair_is_not_used(
     backend: Any, config: ClientConfig, authority: Any, tmp_path: Path
 ) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -79,7 +79,7 @@ def accepting(*tokens: str) -> Any:
     return handler, seen
 
 
-async def test_a_rotated_token_is_read_after_401(backend: Any, config: ClientConfig, tmp_path: Path) -> None:
+async def test_rotated_token_is_reread_after_401(backend: Any, config: ClientConfig, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")
     async with transport(replace(config, identity=ClientIdentity(token_file=str(token)))) as sender:
@@ -93,15 +93,13 @@ async def test_a_rotated_token_is_read_after_401(backend: Any, config: ClientCon
         assert seen == ["Bearer old", "Bearer old", "Bearer new"]
 
 
-async def test_no_credentials_is_a_transport_error_that_names_the_file(config: ClientConfig) -> None:
+async def test_missing_token_file_raises_transport_error(config: ClientConfig) -> None:
     async with transport(replace(config, identity=ClientIdentity(token_file="/nowhere/token"))) as sender:
         with pytest.raises(TransportError, match="tokenFile /nowhere/token can't be read"):
             await sender.send(GET)
 
 
-async def test_an_exec_plugin_is_asked_once_and_again_after_401(
-    backend: Any, config: ClientConfig, tmp_path: Path
-) -> None:
+async def test_exec_plugin_runs_once_and_again_after_401(backend: Any, config: ClientConfig, tmp_path: Path) -> None:
     script = tmp_path / "plugin"
     runs = tmp_path / "runs"
     script.write_text(
@@ -126,7 +124,7 @@ print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential", "
     assert runs.stat().st_size == 2
 
 
-async def test_a_plugin_that_fails_is_named_without_its_output(config: ClientConfig, tmp_path: Path) -> None:
+async def test_failing_plugin_is_named_without_its_output(config: ClientConfig, tmp_path: Path) -> None:
     script = tmp_path / "plugin"
     script.write_text("#!/bin/sh\necho secret\nexit 3\n")
     script.chmod(0o700)
@@ -141,13 +139,13 @@ async def test_a_plugin_that_fails_is_named_without_its_output(config: ClientCon
         assert "secret" not in str(caught.value)
 
 
-def test_secrets_stay_out_of_representations() -> None:
+def test_repr_of_config_hides_secrets() -> None:
     plugin = ExecPlugin("p", env=(("A", "secret"),))
     identity = ClientIdentity(token="secret", certificate=b"secret", key=b"secret", plugin=plugin)
     assert "secret" not in repr(ClientConfig(server="https://x", identity=identity, proxy_url="http://u:secret@p"))
 
 
-async def test_siblings_share_connections_but_no_credentials(
+async def test_derived_transports_share_connections_not_credentials(
     backend: Any, config: ClientConfig, authority: Any, tmp_path: Path
 ) -> None:
     seen: list[tuple[Any, Any, bool]] = []
@@ -177,10 +175,14 @@ async def test_siblings_share_connections_but_no_credentials(
         await first.send(GET)
     (own, *_), (one, *_), (two, *_), (again, *_), (last, *_) = seen
     assert own == again == last != one == two
-    assert [told[1:] for told in seen[:3]] == [("Bearer process", True), ("Bearer one", False), ("Bearer two", False)]
+    assert [request[1:] for request in seen[:3]] == [
+        ("Bearer process", True),
+        ("Bearer one", False),
+        ("Bearer two", False),
+    ]
 
 
-async def test_the_last_to_close_closes_the_connections(backend: Any, config: ClientConfig) -> None:
+async def test_connections_close_with_the_last_transport(backend: Any, config: ClientConfig) -> None:
     asked = asyncio.Event()
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -207,9 +209,7 @@ async def fails(work: Coroutine[Any, Any, Any]) -> None:
         await work
 
 
-async def test_in_a_pod_the_token_is_read_again_once_it_is_refused(
-    backend: Any, authority: Any, tmp_path: Path
-) -> None:
+async def test_in_pod_token_is_reread_after_refusal(backend: Any, authority: Any, tmp_path: Path) -> None:
     root = tmp_path / "serviceaccount"
     root.mkdir()
     (root / "token").write_text("first\n")
@@ -260,9 +260,7 @@ async def test_request_with_impersonation_sends_every_header_line(
     assert seen == [IMPERSONATION]
 
 
-async def test_credentials_of_another_account_are_sent_without_impersonation(
-    backend: Any, config: ClientConfig
-) -> None:
+async def test_other_account_is_sent_without_impersonation(backend: Any, config: ClientConfig) -> None:
     """Controllers that use credentials of their own service accounts act as these, as with kube-controller-manager."""
     seen: list[tuple[str | None, list[tuple[str, str]]]] = []
 
@@ -281,7 +279,7 @@ async def test_credentials_of_another_account_are_sent_without_impersonation(
     assert seen == [("Bearer account", [])]
 
 
-async def test_credentials_of_a_plugin_are_sent_with_impersonation(
+async def test_plugin_credentials_are_sent_with_impersonation(
     backend: Any, config: ClientConfig, tmp_path: Path
 ) -> None:
     script = tmp_path / "plugin"
@@ -303,7 +301,7 @@ async def test_credentials_of_a_plugin_are_sent_with_impersonation(
     assert seen == [IMPERSONATION]
 
 
-async def test_request_that_names_a_user_itself_keeps_it(backend: Any, config: ClientConfig) -> None:
+async def test_explicit_user_of_request_is_kept(backend: Any, config: ClientConfig) -> None:
     seen: list[list[tuple[str, str]]] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -317,7 +315,7 @@ async def test_request_that_names_a_user_itself_keeps_it(backend: Any, config: C
 
 
 @pytest.mark.parametrize("kind", [GET, Request("GET", "/api/v1/pods", (("watch", "1"),))], ids=["request", "watch"])
-async def test_client_after_its_authority_is_replaced_verifies_by_the_new_one(
+async def test_replaced_authority_verifies_the_next_request(
     backend: Any, authority: Any, tmp_path: Path, kind: Request
 ) -> None:
     file = tmp_path / "authority.crt"
@@ -330,7 +328,7 @@ async def test_client_after_its_authority_is_replaced_verifies_by_the_new_one(
         assert sender.authorities == authority.pem
 
 
-async def test_in_a_pod_the_authority_is_read_again(backend: Any, authority: Any, tmp_path: Path) -> None:
+async def test_in_pod_authority_is_reread(backend: Any, authority: Any, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(Authority().pem)
     _, _, port = backend.url.rpartition(":")

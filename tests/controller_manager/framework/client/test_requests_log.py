@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("own_logs")]
 QUERY = (("labelSelector", "a=b c"), ("token", "s3cret"))
 
 
-async def tell(levels: Levels, *answers: Response | TransportError) -> list[str]:
+async def logged_responses(levels: Levels, *answers: Response | TransportError) -> list[str]:
     """What is told of requests answered so, without what differs from run to run."""
     out = io.StringIO()
     configure(levels=levels, streams=Streams(out))
@@ -39,14 +39,14 @@ async def tell(levels: Levels, *answers: Response | TransportError) -> list[str]
 
 
 @pytest.mark.parametrize("levels", [Levels(6), Levels(0, (("requests", 6),))])
-async def test_method_path_status_and_time_are_told_but_no_token_and_no_body(levels: Levels) -> None:
+async def test_response_log_has_status_and_time_but_no_secrets(levels: Levels) -> None:
     url = "/api/v1/pods?labelSelector=a%3Db%20c&token=<masked>"
     answers = Response(201, {}, b"s3cret"), Response(404, {}, b"s3cret"), Response(299, {}, b""), TransportError("gone")
-    assert await tell(levels, *answers) == [
+    assert await logged_responses(levels, *answers) == [
         f'"Response" logger="client" verb="POST" url="{url}" status="{status}" milliseconds=0'
         for status in ("201 Created", "404 Not Found", "299", "")
     ]
 
 
-async def test_below_level_6_nothing_is_told() -> None:
-    assert await tell(Levels(5), Response(200, {}, b"")) == []
+async def test_below_level_6_no_response_is_logged() -> None:
+    assert await logged_responses(Levels(5), Response(200, {}, b"")) == []

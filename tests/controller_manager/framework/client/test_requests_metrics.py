@@ -61,7 +61,7 @@ async def test_retries_are_counted_and_timed_as_one_request() -> None:
     assert registry.get_sample_value("rest_client_request_duration_seconds_sum", READ) == pytest.approx(6)
 
 
-async def test_bodies_are_measured() -> None:
+async def test_body_sizes_are_observed() -> None:
     registry = Registry()
     client = Client(InProcessTransport(Busy(0)), metrics=ClientMetrics(registry))
     await client.create(PODS, Pod(metadata=ObjectMeta(name="a", namespace="b")))
@@ -70,7 +70,7 @@ async def test_bodies_are_measured() -> None:
     assert 0 < (registry.get_sample_value("rest_client_request_size_bytes_sum", wrote) or 0) < 200
 
 
-async def test_shared_connections_are_told_from_new_ones() -> None:
+async def test_shared_connections_are_counted_separately() -> None:
     registry = Registry()
     metrics = TransportMetrics(registry)
 
@@ -88,7 +88,7 @@ async def test_shared_connections_are_told_from_new_ones() -> None:
     assert registry.get_sample_value("rest_client_transport_cache_entries") == 0
 
 
-def test_contexts_of_former_certificates_are_dropped() -> None:
+def test_tls_contexts_of_old_certificates_are_dropped() -> None:
     registry = Registry()
     connections = Connections(CONFIG, metrics=TransportMetrics(registry))
     for number in range(6):
@@ -104,7 +104,7 @@ def test_contexts_of_former_certificates_are_dropped() -> None:
         ("/no/such/plugin", (), {"code": "1", "call_status": "plugin_not_found_error"}),
     ],
 )
-async def test_failures_of_plugins_are_counted(command: str, args: tuple[str, ...], labels: dict[str, str]) -> None:
+async def test_plugin_failures_are_counted(command: str, args: tuple[str, ...], labels: dict[str, str]) -> None:
     registry = Registry()
     metrics = TransportMetrics(registry)
     with pytest.raises(ConfigError):
@@ -113,7 +113,7 @@ async def test_failures_of_plugins_are_counted(command: str, args: tuple[str, ..
     assert registry.get_sample_value("rest_client_exec_plugin_ttl_seconds") == math.inf
 
 
-async def test_certificates_of_plugins_are_watched_until_they_expire(tmp_path: Path) -> None:
+async def test_plugin_certificate_lifetimes_are_observed(tmp_path: Path) -> None:
     registry = Registry()
     metrics = TransportMetrics(registry)
     for hours in (1, 2):

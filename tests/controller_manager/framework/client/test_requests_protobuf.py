@@ -42,11 +42,11 @@ def tree_of(request: Request) -> Any:
     return decode(request.body, "", "") if request.headers["content-type"] == PROTOBUF else json.loads(request.body)
 
 
-def said(value: Any) -> Any:
+def without_empty_objects(value: Any) -> Any:
     """A value without the empty objects in it: clients in Go write them too where they are no pointers."""
     if isinstance(value, dict):
-        return {name: inner for name, value in value.items() if (inner := said(value)) != {}}
-    return [said(item) for item in value] if isinstance(value, list) else value
+        return {name: inner for name, value in value.items() if (inner := without_empty_objects(value)) != {}}
+    return [without_empty_objects(item) for item in value] if isinstance(value, list) else value
 
 
 class Server:
@@ -73,7 +73,7 @@ def pod(tree: Any = POD) -> Pod:
     return Pod.decode(msgspec.json.encode(tree))
 
 
-async def test_objects_go_out_in_protobuf_and_are_asked_for_in_json() -> None:
+async def test_objects_are_sent_as_protobuf_and_read_as_json() -> None:
     server = Server()
     created = await server.client.create(PODS, pod())
     await server.client.update(PODS, created, subresource="status")
@@ -81,16 +81,16 @@ async def test_objects_go_out_in_protobuf_and_are_asked_for_in_json() -> None:
     await server.client.delete(PODS, Key("default", "a"), uid="u")
     assert server.types == [PROTOBUF, PROTOBUF, "application/merge-patch+json", JSON]
     assert {request.headers["accept"] for request in server.requests} == {JSON}
-    assert said(tree_of(server.requests[0])) == POD
+    assert without_empty_objects(tree_of(server.requests[0])) == POD
 
 
-async def test_custom_kinds_go_out_in_json() -> None:
+async def test_custom_kinds_are_sent_as_json() -> None:
     server = Server()
     await server.client.create(WIDGETS, Object(metadata=ObjectMeta(name="a", namespace="default")))
     assert server.types == [JSON]
 
 
-async def test_a_server_that_refuses_protobuf_is_asked_again_and_remembered_by_resource() -> None:
+async def test_refused_protobuf_is_retried_as_json_per_resource() -> None:
     server = Server("/pods")
     first = server.client
     for client in (first, first.derive(user_agent="another")):
@@ -98,10 +98,10 @@ async def test_a_server_that_refuses_protobuf_is_asked_again_and_remembered_by_r
     endpoints = Endpoints(metadata=ObjectMeta(name="a", namespace="default"))
     await first.create(ENDPOINTS, endpoints)
     assert server.types == [PROTOBUF, JSON, JSON, PROTOBUF]
-    assert [said(tree_of(request))["spec"] for request in server.requests[:3]] == [POD["spec"]] * 3
+    assert [without_empty_objects(tree_of(request))["spec"] for request in server.requests[:3]] == [POD["spec"]] * 3
 
 
-async def test_a_server_that_refuses_json_too_is_believed() -> None:
+async def test_refused_json_raises_unsupported_media_type() -> None:
     async def refuse(_: Request) -> Response:
         error = errors.UnsupportedMediaType("never")
         return Response(error.code, {}, error.status().encode())
@@ -120,7 +120,7 @@ places = st.sampled_from([(), ("metadata",), ("spec",), ("spec", "containers", 0
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(places, st.text(min_size=1, max_size=8), values), max_size=3))
-async def test_an_update_loses_no_field_whoever_knows_it(additions: list[tuple[tuple[Any, ...], str, Any]]) -> None:
+async def test_update_preserves_unknown_fields(additions: list[tuple[tuple[Any, ...], str, Any]]) -> None:
     """Whatever a newer server may have put into an object comes back with it, in the one form or the other."""
     tree = json.loads(json.dumps(POD))
     for path, name, value in additions:
@@ -133,7 +133,7 @@ async def test_an_update_loses_no_field_whoever_knows_it(additions: list[tuple[t
     labelled = msgspec.structs.replace(read.metadata, labels={"changed": "yes"})
     await server.client.update(PODS, msgspec.structs.replace(read, metadata=labelled))
     tree["metadata"]["labels"] = {"changed": "yes"}
-    assert said(tree_of(server.requests[0])) == said(tree)
+    assert without_empty_objects(tree_of(server.requests[0])) == without_empty_objects(tree)
     assert server.types == [JSON if additions else PROTOBUF]
 
 
@@ -162,7 +162,7 @@ def objects() -> Iterator[tuple[Resource[Object], Any]]:
             yield Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, Object), tree
 
 
-async def kept(media_type: str) -> list[Any]:
+async def stored_objects(media_type: str) -> list[Any]:
     """What an API server makes of the manifests when they are created and updated in that form."""
     found = []
     async with Cluster() as cluster:
@@ -177,13 +177,13 @@ async def kept(media_type: str) -> list[Any]:
     return found
 
 
-async def test_the_api_server_keeps_the_same_object_whichever_way_it_came() -> None:
-    as_json = await kept(JSON)
+async def test_protobuf_and_json_writes_store_the_same_object() -> None:
+    as_json = await stored_objects(JSON)
     assert len(as_json) > 20
-    assert await kept(PROTOBUF) == as_json
+    assert await stored_objects(PROTOBUF) == as_json
 
 
-async def test_endpoints_written_in_protobuf_are_those_in_json(cluster: Cluster) -> None:
+async def test_endpoints_in_protobuf_equal_those_in_json(cluster: Cluster) -> None:
     subset = {"addresses": [{"ip": "10.0.0.1", "nodeName": "n"}], "ports": [{"name": "http", "port": 80}]}
     for name, media_type in (("a", JSON), ("b", PROTOBUF)):
         client = client_of(cluster, media_type)

@@ -10,7 +10,7 @@ from controller_manager.framework.client.requests import Throttle
 
 
 @pytest.mark.virtual
-async def test_a_cancelled_wait_gives_its_turn_back() -> None:
+async def test_cancelled_wait_returns_its_token() -> None:
     throttle = Throttle(1, 1)
     await throttle.wait()
     with pytest.raises(TimeoutError):
@@ -20,7 +20,7 @@ async def test_a_cancelled_wait_gives_its_turn_back() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_queue_that_is_too_long_is_refused_and_costs_no_token() -> None:
+async def test_long_queue_is_refused_without_taking_a_token() -> None:
     throttle = Throttle(1, 1, longest=1.5)
     await throttle.wait()
     async with asyncio.TaskGroup() as group:
@@ -35,7 +35,7 @@ async def test_a_queue_that_is_too_long_is_refused_and_costs_no_token() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("qps", [0, -1])
-async def test_without_a_rate_nothing_waits(qps: float) -> None:
+async def test_without_rate_requests_do_not_wait(qps: float) -> None:
     throttle = Throttle(qps, 1)
     for _ in range(100):
         assert await throttle.wait() == 0.0

@@ -31,7 +31,7 @@ def test_batches_double_up_to_the_largest(count: int, largest: int, sizes: list[
 
 
 @pytest.mark.parametrize("largest", [0, -1])
-def test_a_batch_of_nothing_is_refused(largest: int) -> None:
+def test_batch_size_below_one_is_refused(largest: int) -> None:
     with pytest.raises(ValueError, match="at least one"):
         list(islice(batch_sizes(3, largest), 10))
 
@@ -56,7 +56,7 @@ class Server:
 
 
 @given(st.integers(0, 150), st.sets(st.integers(0, 149), max_size=4), st.integers(1, 40))
-def test_all_is_done_or_it_ends_with_the_batch_that_failed(count: int, refused: set[int], largest: int) -> None:
+def test_slow_start_stops_after_failed_batch(count: int, refused: set[int], largest: int) -> None:
     server = Server({number: Forbidden(str(number)) for number in refused})
     found = run(slow_start(range(count), server.create, largest=largest))
     ends, end = [], 0
@@ -72,13 +72,13 @@ def test_all_is_done_or_it_ends_with_the_batch_that_failed(count: int, refused: 
 
 
 @pytest.mark.parametrize("error", [AlreadyExists("there is one"), TransportError("hung up")])
-def test_what_succeeded_beside_a_failure_counts(error: ApiError | TransportError) -> None:
+def test_successes_in_a_failed_batch_count(error: ApiError | TransportError) -> None:
     server = Server({1: error})
     found = run(slow_start(range(10), server.create))
     assert (found.done, found.error) == (["object 0", "object 2"], error)
 
 
-def test_a_slip_of_the_author_is_raised_and_ends_what_runs_beside_it() -> None:
+def test_programming_error_is_raised_and_cancels_batch() -> None:
     server = Server({4: KeyError("a slip")})
     with pytest.raises(KeyError):
         run(slow_start(range(10), server.create))

@@ -54,7 +54,7 @@ def when_seen(informers: Informers, writes: list[WriteResult], call: Callable[[]
     barrier.when_seen("run", call)
 
 
-async def test_known_version_is_of_informers_else_of_own_writes(api: Any) -> None:
+async def test_known_version_from_informers_or_own_writes(api: Any) -> None:
     async with synced(api) as informers:
         made = await api.client().create(PODS, pod("", uid=""))
         await asyncio.sleep(1)
@@ -67,7 +67,7 @@ async def test_known_version_is_of_informers_else_of_own_writes(api: Any) -> Non
         assert barrier.known_version(ENDPOINTS, Key("a", "other")) == ""
 
 
-async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
+async def test_writes_are_attributed_to_their_reconcile() -> None:
     async def reconcile(name: str) -> list[str]:
         with barrier.noting(name) as writes:
             barrier.note(WriteResult(PODS, Key("a", name), "1"))
@@ -83,7 +83,7 @@ async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
     assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
 
 
-def test_of_several_writes_of_an_object_the_last_counts() -> None:
+def test_last_write_of_an_object_counts() -> None:
     barrier = CacheBarrier(nothing_cached())
     with barrier.noting("x") as writes:
         barrier.note(WriteResult(PODS, KEY, "1"))
@@ -91,7 +91,7 @@ def test_of_several_writes_of_an_object_the_last_counts() -> None:
     assert [write.version for write in writes.values()] == ["2"]
 
 
-async def test_all_writes_must_be_seen_by_all_informers_concerned(api: Any) -> None:
+async def test_all_informers_must_see_all_writes(api: Any) -> None:
     called: list[str] = []
     async with synced(api) as informers:
         writes = [WriteResult(PODS, KEY, "101"), WriteResult(SERVICES, KEY, "102"), WriteResult(ENDPOINTS, KEY, "103")]
@@ -107,7 +107,7 @@ async def test_all_writes_must_be_seen_by_all_informers_concerned(api: Any) -> N
         assert called == ["all", "at once", "nothing to see"]
 
 
-async def test_a_deletion_that_names_no_version_is_seen_when_the_object_goes(api: Any) -> None:
+async def test_deletion_without_version_is_seen_when_object_disappears(api: Any) -> None:
     called: list[str] = []
     api.put("/api/v1/namespaces/a/pods/x", metadata={"uid": "one"})
     async with synced(api) as informers:
@@ -121,7 +121,7 @@ async def test_a_deletion_that_names_no_version_is_seen_when_the_object_goes(api
         assert called == ["already", "gone"]
 
 
-async def test_an_informer_that_may_not_hear_of_a_write_is_not_waited_for(api: Any) -> None:
+async def test_informers_with_other_selection_are_not_awaited(api: Any) -> None:
     called: list[str] = []
     async with synced(api) as informers:
         informers.get(ENDPOINTS, namespace="b")
@@ -131,7 +131,7 @@ async def test_an_informer_that_may_not_hear_of_a_write_is_not_waited_for(api: A
         assert called == ["seen"]
 
 
-async def test_a_feed_that_has_ended_hears_no_more(api: Any) -> None:
+async def test_ended_event_handler_unsubscribes(api: Any) -> None:
     async with synced(api) as informers:
         feed = EventHandler([For(PODS)], informers, Options(), lambda *_, after: None)
         async with Tasks() as tasks:
@@ -159,7 +159,9 @@ def pod(version: str, uid: str = "one") -> Pod:
         pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_HOLD + 1, False, id="too late"),
     ],
 )
-async def test_what_is_an_echo(write: WriteResult, change: Change[Pod], after: float, is_one: bool) -> None:
+async def test_echo_of_own_write_is_recognized(
+    write: WriteResult, change: Change[Pod], after: float, is_one: bool
+) -> None:
     barrier = CacheBarrier(nothing_cached(), {"pods"})
     barrier.note(write)
     await asyncio.sleep(after)
@@ -167,7 +169,7 @@ async def test_what_is_an_echo(write: WriteResult, change: Change[Pod], after: f
     assert not barrier.is_echo(PODS, change), "each is told once"
 
 
-async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
+async def test_unobserved_writes_expire() -> None:
     barrier = CacheBarrier(nothing_cached(), {"pods"})
     for number in range(100):
         barrier.note(WriteResult(PODS, Key("a", str(number)), "5"))
@@ -176,7 +178,7 @@ async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize("echoes", [True, False])
-async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bool) -> None:
+async def test_watch_without_echoes_ignores_own_writes(api: Any, echoes: bool) -> None:
     woken: list[str] = []
     async with synced(api) as informers:
         own = CacheBarrier(informers, {"pods"})
@@ -192,7 +194,7 @@ async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bo
     assert woken == (["101", "102"] if echoes else ["102"])
 
 
-async def test_an_echo_that_comes_before_the_answer_is_known_for_one_once_the_run_ends(api: Any) -> None:
+async def test_echo_before_response_is_recognized_after_the_run(api: Any) -> None:
     woken: list[Any] = []
     async with synced(api) as informers:
         own = CacheBarrier(informers, {"pods"})

@@ -90,7 +90,7 @@ class Runs:
         self.at.append(round(asyncio.get_running_loop().time(), 1))
 
 
-async def test_reconciles_what_is_there_and_what_changes(api: Any) -> None:
+async def test_existing_and_changed_objects_are_reconciled(api: Any) -> None:
     api.put(SERVICE.format("one"))
     process, runs = Process(api), Runs()
     async with running(process, process.controller(runs, For(SERVICES))):
@@ -102,7 +102,7 @@ async def test_reconciles_what_is_there_and_what_changes(api: Any) -> None:
     assert runs.keys == ["one", "two", "one"]
 
 
-async def test_waits_for_all_its_informers(api: Any, refusal: Any) -> None:
+async def test_controller_waits_for_all_its_informers(api: Any, refusal: Any) -> None:
     api.put(SERVICE.format("one"))
     api.before = lambda request: refusal(503, "ServiceUnavailable") if "pods" in request.path else None
     process, runs = Process(api), Runs()
@@ -118,7 +118,7 @@ async def test_waits_for_all_its_informers(api: Any, refusal: Any) -> None:
     assert runs.keys == ["one"]
 
 
-async def test_a_change_overtakes_what_is_listed_at_the_start(api: Any) -> None:
+async def test_change_overtakes_initial_objects(api: Any) -> None:
     for number in range(50):
         api.put(SERVICE.format(f"old-{number:02}"))
     process, runs = Process(api), Runs()
@@ -135,7 +135,7 @@ async def test_a_change_overtakes_what_is_listed_at_the_start(api: Any) -> None:
     assert Counter(runs.keys).most_common(1) == [("old-00", 1)]
 
 
-async def test_delayed_changes_are_gathered(api: Any) -> None:
+async def test_delayed_changes_are_batched(api: Any) -> None:
     def all_services(informers: Informers, _: Change[Pod]) -> Iterable[Key]:
         return [Key("a", service.metadata.name) for service in informers.get(SERVICES).list("a")]
 
@@ -157,7 +157,7 @@ async def make_pod(context: Context, key: Key) -> None:
         await context.client.create(PODS, Pod(metadata=ObjectMeta(namespace=key.namespace, name=key.name)))
 
 
-async def test_a_reconcile_sees_what_it_wrote_before_however_late_the_watch_is(api: Any) -> None:
+async def test_reconcile_sees_own_writes_despite_late_watch(api: Any) -> None:
     api.put(SERVICE.format("one"))
     process = Process(api)
     controller = process.controller(make_pod, For(SERVICES), Owned(PODS, SERVICES))
@@ -183,7 +183,7 @@ async def test_a_reconcile_sees_what_it_wrote_before_however_late_the_watch_is(a
     assert process.runtime.registry.get_sample_value("reconcile_total", {"name": "test", "outcome": "done"}) == 2
 
 
-async def test_writes_that_never_come_back_hold_a_key_for_ten_seconds(api: Any) -> None:
+async def test_unobserved_writes_hold_a_key_for_ten_seconds(api: Any) -> None:
     api.put(SERVICE.format("one"))
     process = Process(api)
     controller = process.controller(make_pod, For(SERVICES), Owned(PODS, SERVICES))
@@ -202,7 +202,7 @@ async def test_writes_that_never_come_back_hold_a_key_for_ten_seconds(api: Any) 
     assert process.runtime.registry.get_sample_value("reconcile_unsettled_total", {"name": "test"}) == 1
 
 
-async def test_a_crash_ends_one_controller_and_starts_it_anew(api: Any) -> None:
+async def test_crashed_controller_restarts_alone(api: Any) -> None:
     wrong = {"two"}
 
     def keys(_: Informers, change: Change[Any]) -> Iterable[Key]:
@@ -229,7 +229,7 @@ async def test_a_crash_ends_one_controller_and_starts_it_anew(api: Any) -> None:
     assert fragile.keys == ["one", "one", "two", "three", "four"]
 
 
-async def test_stops_when_asked_after_finishing_what_runs(api: Any) -> None:
+async def test_stop_finishes_running_reconciles(api: Any) -> None:
     api.put(SERVICE.format("one"))
     api.put(SERVICE.format("two"))
     process, finished = Process(api), Runs()
@@ -248,7 +248,7 @@ async def test_stops_when_asked_after_finishing_what_runs(api: Any) -> None:
     assert finished.keys == ["one"]
 
 
-async def test_stops_while_it_waits_for_informers(api: Any, refusal: Any) -> None:
+async def test_stop_ends_waiting_for_informers(api: Any, refusal: Any) -> None:
     api.before = lambda _: refusal(503, "ServiceUnavailable")
     process = Process(api)
     controller = process.controller(Runs(), For(SERVICES))
@@ -261,7 +261,7 @@ async def test_stops_while_it_waits_for_informers(api: Any, refusal: Any) -> Non
             await work
 
 
-async def test_stops_at_once_while_it_recovers_from_a_crash(api: Any) -> None:
+async def test_stop_ends_crash_backoff_at_once(api: Any) -> None:
     def keys(_: Informers, __: Change[Any]) -> Iterable[Key]:
         raise ValueError("can't map that")
 
@@ -277,7 +277,7 @@ async def test_stops_at_once_while_it_recovers_from_a_crash(api: Any) -> None:
             await work
 
 
-async def test_indexes_of_watches_are_kept(api: Any) -> None:
+async def test_indexes_of_watches_are_added(api: Any) -> None:
     api.put(POD.format("x"), spec={"nodeName": "n1"})
     process, runs = Process(api), Runs()
     watch = For(PODS, indexes={"node": lambda pod: (pod.spec.node_name,)})
@@ -311,7 +311,7 @@ async def mirror(context: Context, key: Key) -> Requeue | None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_happens_the_wanted_state_comes_about(make_api: Any, seed: int) -> None:
+def test_random_failures_reach_the_wanted_state(make_api: Any, seed: int) -> None:
     async def scenario() -> None:
         api = make_api()
         process = Process(api)

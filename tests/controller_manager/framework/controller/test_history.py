@@ -71,13 +71,13 @@ def names(revisions: Any) -> list[str]:
         ('{"a":[null]}', '{"a":[]}', False),
     ],
 )
-def test_which_states_are_the_same(one: str, other: str, expected: bool) -> None:
+def test_equal_states_have_equal_hashes(one: str, other: str, expected: bool) -> None:
     first, second = msgspec.Raw(one.encode()), msgspec.Raw(other.encode())
     assert is_equal(first, second) is expected
     assert (revision_hash(first, 0) == revision_hash(second, 0)) is expected
 
 
-def test_revisions_are_in_the_order_of_their_numbers_and_then_of_their_age() -> None:
+def test_revisions_are_ordered_by_number_then_age() -> None:
     early, late = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
     some = [
         revision("d", 3, created=early),
@@ -98,13 +98,13 @@ HISTORY = [
 
 
 @pytest.mark.parametrize(("state", "expected"), [({"v": 1}, "c"), ({"v": 2}, "b"), ({"v": 3}, "d"), ({"v": 4}, None)])
-def test_the_latest_with_a_state_is_found(state: Any, expected: str | None) -> None:
+def test_latest_revision_with_state_is_found(state: Any, expected: str | None) -> None:
     found = latest_with(HISTORY, raw(state))
     assert (found.metadata.name if found else None) == expected
 
 
 @pytest.mark.parametrize(("history", "expected"), [([], 1), (HISTORY, 8), (HISTORY[:1], 2)])
-def test_the_next_number(history: list[ControllerRevision], expected: int) -> None:
+def test_next_revision_number(history: list[ControllerRevision], expected: int) -> None:
     assert next_number(history) == expected
 
 
@@ -122,12 +122,12 @@ def test_the_next_number(history: list[ControllerRevision], expected: int) -> No
         (("unknown",), 3, ["a"]),
     ],
 )
-def test_what_is_beyond_the_limit(live: tuple[str, ...], limit: int, expected: list[str]) -> None:
+def test_revisions_beyond_limit_are_superfluous(live: tuple[str, ...], limit: int, expected: list[str]) -> None:
     assert names(superfluous(HISTORY, live, limit)) == expected
 
 
 @given(st.lists(st.integers(0, 9), max_size=8, unique=True), st.sets(st.integers(0, 9)), st.integers(0, 5))
-def test_what_is_live_stays_and_of_the_others_the_newest(numbers: list[int], live: set[int], limit: int) -> None:
+def test_live_and_newest_revisions_are_kept(numbers: list[int], live: set[int], limit: int) -> None:
     history = in_order(revision(str(number), number) for number in numbers)
     gone = names(superfluous(history, {str(number) for number in live}, limit))
     left = [name for name in names(history) if int(name) not in live and name not in gone]
@@ -136,7 +136,7 @@ def test_what_is_live_stays_and_of_the_others_the_newest(numbers: list[int], liv
     assert all(int(one) < int(other) for one in gone for other in left)
 
 
-def test_hashes_are_those_of_the_field() -> None:
+def test_revision_hash_is_fnv_in_safe_alphabet() -> None:
     # FNV-1, of which each decimal digit is a letter.
     code = 0x811C9DC5
     for byte in b'"a"0':
@@ -145,7 +145,7 @@ def test_hashes_are_those_of_the_field() -> None:
     assert len({revision_hash(raw("a"), count) for count in range(20)}) == 20
 
 
-def test_the_patch_of_a_template_has_the_bytes_that_go_writes() -> None:
+def test_template_patch_has_the_bytes_that_go_writes() -> None:
     args = '["a<b && c>\u2028","\u00e9\\u0001\\t\\\\"]'
     spec = f'{{"restartPolicy": "Always", "containers":[{{"name":"m","env":null,"args":{args}}}]}}'.encode()
     template = PodTemplateSpec(metadata=ObjectMeta(labels={"b": "2", "a": "1"}), spec=msgspec.Raw(spec))
@@ -155,7 +155,7 @@ def test_the_patch_of_a_template_has_the_bytes_that_go_writes() -> None:
     )
 
 
-def test_a_hash_is_that_of_kube_controller_manager() -> None:
+def test_revision_hash_equals_kube_controller_manager() -> None:
     """Recorded from a stateful set that kube-controller-manager 1.36 keeps the history of."""
     container = {
         "name": "main",
@@ -179,7 +179,7 @@ def test_a_hash_is_that_of_kube_controller_manager() -> None:
     assert revision_hash(template_patch(template), 0) == "6bd79fcb8f"
 
 
-def test_a_new_revision_is_named_and_labelled_by_its_hash() -> None:
+def test_new_revision_has_hash_in_name_and_label() -> None:
     made = new_revision(CONFIG_MAPS, OWNER, raw({"v": 1}), LABELS, 3, 0)
     code = revision_hash(raw({"v": 1}), 0)
     assert made.metadata.name == f"web-{code}"
@@ -190,14 +190,14 @@ def test_a_new_revision_is_named_and_labelled_by_its_hash() -> None:
         "app": "web",
         "other": revision_hash(raw({}), 0),
     }
-    told = replace(OWNER, metadata=replace(OWNER.metadata, annotations={"change-cause": "none"}))
-    assert new_revision(CONFIG_MAPS, told, raw({}), {}, 1, 0).metadata.annotations == {"change-cause": "none"}
+    annotated = replace(OWNER, metadata=replace(OWNER.metadata, annotations={"change-cause": "none"}))
+    assert new_revision(CONFIG_MAPS, annotated, raw({}), {}, 1, 0).metadata.annotations == {"change-cause": "none"}
     long = replace(OWNER, metadata=replace(OWNER.metadata, name="n" * 253))
     assert len(new_revision(CONFIG_MAPS, long, raw({}), {}, 1, 0).metadata.name) <= 253
 
 
 # Carried out, for a ConfigMap that has a history.
-class Scene:
+class Scenario:
     def __init__(self, cluster: Cluster, owner: ConfigMap) -> None:
         self.cluster = cluster
         self.client = cluster.client
@@ -232,10 +232,10 @@ def _is_of_web(one: ControllerRevision) -> bool:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scenario() -> AsyncIterator[Scenario]:
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace="default", name="web")
-        yield Scene(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
+        yield Scenario(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
 
 
 def states(revisions: list[ControllerRevision]) -> list[tuple[int, Any]]:
@@ -243,8 +243,8 @@ def states(revisions: list[ControllerRevision]) -> list[tuple[int, Any]]:
 
 
 @pytest.mark.virtual
-async def test_each_state_is_kept_once_and_the_present_one_is_the_newest() -> None:
-    async with scene() as it:
+async def test_each_state_has_one_revision_and_current_is_newest() -> None:
+    async with scenario() as it:
         first = await it.become({"v": 1, "odd": {"x": [1.0, None]}})
         again = await it.become({"odd": {"x": [1.0, None]}, "v": 1})
         assert again.metadata == first.metadata, "nothing is written"
@@ -258,8 +258,8 @@ async def test_each_state_is_kept_once_and_the_present_one_is_the_newest() -> No
 
 
 @pytest.mark.virtual
-async def test_revisions_are_adopted_and_released_with_their_labels() -> None:
-    async with scene() as it:
+async def test_revisions_are_adopted_and_released_by_labels() -> None:
+    async with scenario() as it:
         orphan = await it.put({"v": 1}, owner_references=())
         stray = await it.put({"v": 2}, labels={"app": "db"})
         found = await it.claimed()
@@ -269,8 +269,8 @@ async def test_revisions_are_adopted_and_released_with_their_labels() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_revision_that_the_local_copy_lacks_is_taken_if_it_is_the_one() -> None:
-    async with scene() as it:
+async def test_uncached_equal_revision_is_reused() -> None:
+    async with scenario() as it:
         there = await it.put({"v": 1})
         recorded = await it.history().record([], raw({"v": 1}), LABELS)
         assert recorded is not None
@@ -279,8 +279,8 @@ async def test_a_revision_that_the_local_copy_lacks_is_taken_if_it_is_the_one() 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("how", ["another state", "another's", "nobody's", "being deleted"])
-async def test_a_name_that_is_taken_makes_another(how: str) -> None:
-    async with scene() as it:
+async def test_taken_revision_name_increments_collision_count(how: str) -> None:
+    async with scenario() as it:
         made = new_revision(CONFIG_MAPS, it.owner, raw({"v": 1}), LABELS, 1, 0)
         meta = made.metadata
         if how == "another state":
@@ -302,14 +302,14 @@ async def test_a_name_that_is_taken_makes_another(how: str) -> None:
         assert states([recorded.revision]) == [(1, {"v": 1})]
 
 
-def _network(it: Scene, intercept: Callable[[Request], Response | None]) -> None:
+def _network(it: Scenario, intercept: Callable[[Request], Response | None]) -> None:
     network = FaultyNetwork(lambda _: it.cluster.transport())
     network.intercept(intercept)
     it.client = Client(network.connect())
 
 
 @pytest.mark.virtual
-async def test_a_name_that_is_free_again_is_tried_again_but_not_for_ever() -> None:
+async def test_revision_name_retries_are_bounded() -> None:
     refused: list[str] = []
     often = 3
 
@@ -319,7 +319,7 @@ async def test_a_name_that_is_free_again_is_tried_again_but_not_for_ever() -> No
         refused.append(json.loads(request.body)["metadata"]["name"])
         return Response(409, {}, errors.already_exists("apps", "controllerrevisions", "x").status().encode())
 
-    async with scene() as it:
+    async with scenario() as it:
         _network(it, refuse)
         made = await it.become({"v": 1})
         assert refused == [made.metadata.name] * 3
@@ -331,8 +331,8 @@ async def test_a_name_that_is_free_again_is_tried_again_but_not_for_ever() -> No
 
 
 @pytest.mark.virtual
-async def test_a_rollback_on_a_stale_revision_is_a_conflict() -> None:
-    async with scene() as it:
+async def test_rollback_to_stale_revision_is_a_conflict() -> None:
+    async with scenario() as it:
         await it.become({"v": 1})
         await it.become({"v": 2})
         seen = await it.all()
@@ -342,8 +342,8 @@ async def test_a_rollback_on_a_stale_revision_is_a_conflict() -> None:
 
 
 @pytest.mark.virtual
-async def test_nothing_is_recorded_where_the_namespace_ends() -> None:
-    async with scene() as it:
+async def test_no_revision_in_terminating_namespace() -> None:
+    async with scenario() as it:
         await it.client.create(NAMESPACES, builders.namespace("going"))
         meta = ObjectMeta(namespace="going", name="web")
         it.owner = await it.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
@@ -352,8 +352,8 @@ async def test_nothing_is_recorded_where_the_namespace_ends() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_an_owner_becomes_its_history_is_short_and_true() -> None:
-    async with scene() as it:
+async def test_random_states_leave_short_consistent_history() -> None:
+    async with scenario() as it:
         was: list[int] = []
         for _ in range(30):
             state = int(random_source().uniform(0, 6))

@@ -97,7 +97,7 @@ async def sent(pod: Pod) -> Any:
 
 
 @pytest.mark.virtual
-async def test_what_is_created_holds_all_of_the_template_and_nothing_else() -> None:
+async def test_created_pod_has_whole_template_and_owner() -> None:
     template = template_of(metadata={**TEMPLATE["metadata"], "name": "not this", "uid": "nor this"}, spec=INVENTED)
     tree = await sent(pod_from_template(SETS, OWNER, template))
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}
@@ -115,7 +115,7 @@ async def test_what_is_created_holds_all_of_the_template_and_nothing_else() -> N
 
 
 @pytest.mark.virtual
-async def test_what_is_changed_leaves_all_else_as_it_was() -> None:
+async def test_changed_template_preserves_other_fields() -> None:
     made = pod_from_template(SETS, OWNER, template_of(**TEMPLATE, metadata_only=None), name="web-0")
     first, second = made.spec.containers
     changed = replace(first, restart_policy="Always")
@@ -138,23 +138,23 @@ async def test_what_is_changed_leaves_all_else_as_it_was() -> None:
         ("Odd:Name", "", "Odd:Name"),
     ],
 )
-def test_how_generated_names_begin(owner: str, generate_name: str, expected: str) -> None:
+def test_generated_name_prefix_of_pod(owner: str, generate_name: str, expected: str) -> None:
     named = replace(OWNER, metadata=replace(OWNER.metadata, name=owner))
     made = pod_from_template(SETS, named, PodTemplateSpec(), generate_name=generate_name)
     assert made.metadata.generate_name == expected
 
 
 @pytest.mark.parametrize("spec", [None, {}])
-def test_a_template_without_a_spec_makes_a_pod_without_one(spec: Any) -> None:
+def test_template_without_spec_makes_pod_without_spec(spec: Any) -> None:
     assert json.loads(pod_from_template(SETS, OWNER, template_of(spec=spec)).raw)["spec"] == {}
 
 
-def test_a_template_that_is_none_of_pods_is_given_up() -> None:
+def test_invalid_template_raises_terminal_error() -> None:
     with pytest.raises(TerminalError, match=r"ReplicaSet default/web makes no pods: .*containers"):
         pod_from_template(SETS, OWNER, template_of(spec={"containers": "many"}))
 
 
-class Stage:
+class Scenario:
     """A cluster with an owner of pods, whose control tells it of them."""
 
     def __init__(self, cluster: Cluster, writer: EventWriter, owner: PodSet) -> None:
@@ -176,7 +176,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
+async def scenario() -> AsyncIterator[Scenario]:
     tree = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -186,7 +186,7 @@ async def stage() -> AsyncIterator[Stage]:
     async with Cluster() as cluster, Tasks() as tasks:
         writer = EventWriter(cluster.client, "test")
         tasks.start(writer.run(), name="events")
-        yield Stage(cluster, writer, await cluster.client.create(SETS, PodSet.decode(msgspec.json.encode(tree))))
+        yield Scenario(cluster, writer, await cluster.client.create(SETS, PodSet.decode(msgspec.json.encode(tree))))
 
 
 def holds(found: Any, wanted: Any) -> bool:
@@ -199,8 +199,8 @@ def holds(found: Any, wanted: Any) -> bool:
 
 
 @pytest.mark.virtual
-async def test_pods_are_created_as_the_template_says_and_the_owner_is_told() -> None:
-    async with stage() as it:
+async def test_created_pod_matches_template_and_is_reported() -> None:
+    async with scenario() as it:
         made = await it.control.create(it.owner, it.pod())
         assert made is not None
         tree = json.loads((await it.client.get(PODS, key_of(made))).raw)
@@ -211,8 +211,8 @@ async def test_pods_are_created_as_the_template_says_and_the_owner_is_told() -> 
 
 
 @pytest.mark.virtual
-async def test_a_pod_that_is_refused_is_told_of_unless_it_is_stale() -> None:
-    async with stage() as it:
+async def test_refused_pod_is_reported_unless_it_is_stale() -> None:
+    async with scenario() as it:
         wrong = it.pod(name="Not A Name")
         with pytest.raises(Invalid) as refused:
             await it.control.create(it.owner, wrong)
@@ -224,8 +224,8 @@ async def test_a_pod_that_is_refused_is_told_of_unless_it_is_stale() -> None:
 
 
 @pytest.mark.virtual
-async def test_nothing_is_created_where_the_namespace_ends_and_that_is_no_failure() -> None:
-    async with stage() as it:
+async def test_terminating_namespace_creates_no_pod_without_failure() -> None:
+    async with scenario() as it:
         await it.client.create(NAMESPACES, builders.namespace("going"))
         await it.client.delete(NAMESPACES, Key("", "going"))
         for namespace in ("going", "never-was"):
@@ -247,7 +247,7 @@ async def test_nothing_is_created_where_the_namespace_ends_and_that_is_no_failur
     ],
 )
 @pytest.mark.virtual
-async def test_a_pod_that_could_not_be_counted_is_not_created(change: dict[str, Any]) -> None:
+async def test_pod_without_labels_or_controller_is_refused(change: dict[str, Any]) -> None:
     echo = Echo()
     client = Client(InProcessTransport(echo))
     control = PodControl(client, EventWriter(client, "test").recorder("test"))
@@ -258,8 +258,8 @@ async def test_a_pod_that_could_not_be_counted_is_not_created(change: dict[str, 
 
 
 @pytest.mark.virtual
-async def test_the_pod_that_was_seen_is_deleted_and_no_other_of_its_name() -> None:
-    async with stage() as it:
+async def test_delete_has_uid_precondition() -> None:
+    async with scenario() as it:
         plain = replace(it.owner.spec.template, metadata=ObjectMeta(labels={"app": "web"}))
         it.owner = replace(it.owner, spec=replace(it.owner.spec, template=plain))
         first = await it.client.create(PODS, it.pod(name="one"))
@@ -278,8 +278,8 @@ async def test_the_pod_that_was_seen_is_deleted_and_no_other_of_its_name() -> No
 
 
 @pytest.mark.virtual
-async def test_the_pod_that_was_seen_is_patched_and_no_other_of_its_name() -> None:
-    async with stage() as it:
+async def test_patch_has_uid_precondition() -> None:
+    async with scenario() as it:
         first = await it.client.create(PODS, it.pod(name="one"))
         released = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/held"]}}
         assert (await it.control.patch(first, released)).metadata.finalizers == ()

@@ -44,13 +44,13 @@ def obj(*owners: OwnerReference, namespace: str = "ns", deleted: bool = False) -
     )
 
 
-def test_the_controller_of_an_object_is_the_one_owner_that_says_so() -> None:
+def test_controller_is_the_owner_marked_as_controller() -> None:
     assert controller_of(obj()) is None
     assert controller_of(obj(reference("a", None), reference("b", False))) is None
     assert controller_of(obj(reference("a", None), reference("b"))) == reference("b")
 
 
-def test_a_controller_reference_names_the_resource_and_blocks_the_deletion_of_its_owner() -> None:
+def test_controller_ref_has_kind_and_blocks_owner_deletion() -> None:
     made = controller_ref(CONFIG_MAPS, ConfigMap(metadata=US))
     assert made == replace(reference("us"), block_owner_deletion=True)
 
@@ -75,7 +75,7 @@ OURS, OTHERS = reference("us"), reference("other")
         ((reference("other", False), OURS), True, Claim.KEEP, Claim.KEEP, Claim.KEEP),
     ],
 )
-def test_what_an_owner_makes_of_an_object(
+def test_claim_by_owners_labels_and_deletion(
     owners: tuple[OwnerReference, ...],
     matches: bool,
     there: Claim,
@@ -90,7 +90,7 @@ def test_what_an_owner_makes_of_an_object(
 
 
 @pytest.mark.parametrize(("ours", "claim"), [("ns", Claim.ADOPT), ("", Claim.ADOPT), ("another", Claim.IGNORE)])
-def test_an_owner_with_a_namespace_adopts_within_it_alone(ours: str, claim: Claim) -> None:
+def test_namespaced_owner_adopts_within_its_namespace(ours: str, claim: Claim) -> None:
     assert claim_of(replace(US, namespace=ours), obj(), matches=True) is claim
 
 
@@ -105,7 +105,7 @@ def become(it: PartialObject, uid: str, claim: Claim) -> PartialObject:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=12))
-def test_however_owners_claim_in_turn_there_is_one_controller_and_who_asks_twice_changes_nothing(
+def test_repeated_claims_are_idempotent_with_one_controller(
     turns: list[tuple[str, bool, bool]],
 ) -> None:
     it = obj()
@@ -120,7 +120,7 @@ def test_however_owners_claim_in_turn_there_is_one_controller_and_who_asks_twice
 MATCHES = LabelSelector.parse("app=web")
 
 
-class Scene:
+class Scenario:
     """A cluster with an owner, and what was asked of the server."""
 
     def __init__(self, cluster: Cluster, owner: ConfigMap) -> None:
@@ -149,15 +149,15 @@ def plain(owners: tuple[OwnerReference, ...]) -> list[Mapping[str, Any]]:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scenario() -> AsyncIterator[Scenario]:
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace="default", name="owner")
-        yield Scene(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
+        yield Scenario(cluster, await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta)))
 
 
 @pytest.mark.virtual
-async def test_orphans_are_adopted_and_strays_released_whatever_else_owns_them() -> None:
-    async with scene() as it:
+async def test_orphans_are_adopted_and_mismatches_released() -> None:
+    async with scenario() as it:
         ours, other = controller_ref(CONFIG_MAPS, it.owner), reference("other")
         pods = [
             await it.pod("kept", "web", ours),
@@ -176,8 +176,8 @@ async def test_orphans_are_adopted_and_strays_released_whatever_else_owns_them()
 
 
 @pytest.mark.virtual
-async def test_an_adoption_keeps_what_happened_to_the_object_meanwhile() -> None:
-    async with scene() as it:
+async def test_adoption_preserves_concurrent_changes() -> None:
+    async with scenario() as it:
         seen = await it.pod("orphan")
         await it.client.patch(PODS, Key("default", "orphan"), {"metadata": {"annotations": {"new": "one"}}})
         assert await it.claim(seen) == ["orphan"]
@@ -186,18 +186,18 @@ async def test_an_adoption_keeps_what_happened_to_the_object_meanwhile() -> None
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("how", ["gone", "anew", "going"])
-async def test_an_owner_that_is_deleted_though_the_local_copy_does_not_know_adopts_nothing(how: str) -> None:
-    async with scene() as it:
+@pytest.mark.parametrize("how", ["gone", "recreated", "going"])
+async def test_deleted_owner_with_stale_cache_adopts_nothing(how: str) -> None:
+    async with scenario() as it:
         stray = await it.pod("stray", "db", controller_ref(CONFIG_MAPS, it.owner))
         orphan = await it.pod("orphan")
         if how == "going":
             held = replace(it.owner, metadata=replace(it.owner.metadata, finalizers=("example.com/held",)))
             await it.client.update(CONFIG_MAPS, held)
         await it.client.delete(CONFIG_MAPS, Key("default", "owner"))
-        if how == "anew":
-            anew = ConfigMap(metadata=ObjectMeta(namespace="default", name="owner"))
-            await it.client.create(CONFIG_MAPS, anew)
+        if how == "recreated":
+            recreated = ConfigMap(metadata=ObjectMeta(namespace="default", name="owner"))
+            await it.client.create(CONFIG_MAPS, recreated)
         with pytest.raises(errors.Conflict):
             await it.claim(stray, orphan)
         assert await it.owners("orphan") == []
@@ -205,8 +205,8 @@ async def test_an_owner_that_is_deleted_though_the_local_copy_does_not_know_adop
 
 
 @pytest.mark.virtual
-async def test_an_owner_is_rechecked_by_the_word_of_the_server() -> None:
-    async with scene() as it:
+async def test_owner_is_rechecked_on_the_server() -> None:
+    async with scenario() as it:
         seen, key = it.owner, Key("default", "owner")
         held = replace(seen, metadata=replace(seen.metadata, finalizers=("example.com/held",)))
         changed = await it.client.update(CONFIG_MAPS, held)
@@ -217,15 +217,17 @@ async def test_an_owner_is_rechecked_by_the_word_of_the_server() -> None:
         await it.client.patch(CONFIG_MAPS, key, {"metadata": {"finalizers": None}})
         with pytest.raises(errors.Conflict, match="gone"):
             await recheck_owner(it.client, CONFIG_MAPS, seen)
-        anew = await it.client.create(CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name="owner")))
+        recreated = await it.client.create(
+            CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name="owner"))
+        )
         with pytest.raises(errors.Conflict, match="recreated"):
             await recheck_owner(it.client, CONFIG_MAPS, seen)
-        assert await recheck_owner(it.client, CONFIG_MAPS, anew) == anew
+        assert await recheck_owner(it.client, CONFIG_MAPS, recreated) == recreated
 
 
 @pytest.mark.virtual
-async def test_objects_that_are_gone_or_made_anew_are_not_claimed() -> None:
-    async with scene() as it:
+async def test_deleted_or_recreated_objects_are_not_claimed() -> None:
+    async with scenario() as it:
         ours = controller_ref(CONFIG_MAPS, it.owner)
         gone = [await it.pod("a"), await it.pod("b", "db", ours)]
         for pod in gone:
@@ -242,8 +244,8 @@ async def test_objects_that_are_gone_or_made_anew_are_not_claimed() -> None:
 
 
 @pytest.mark.virtual
-async def test_who_was_faster_keeps_the_object_and_one_that_fails_holds_up_no_other() -> None:
-    async with scene() as it:
+async def test_lost_race_keeps_object_of_winner_and_claims_others() -> None:
+    async with scenario() as it:
         contended, free = await it.pod("contended"), await it.pod("free")
         theirs = {"metadata": {"ownerReferences": plain((reference("other"),))}}
         await it.client.patch(PODS, Key("default", "contended"), theirs)
@@ -254,14 +256,14 @@ async def test_who_was_faster_keeps_the_object_and_one_that_fails_holds_up_no_ot
 
 
 @pytest.mark.virtual
-async def test_a_refusal_that_is_of_no_race_is_raised_as_it_is() -> None:
+async def test_invalid_patch_is_raised_unchanged() -> None:
     def refuse(request: Request) -> Response | None:
         if request.method != "PATCH":
             return None
         wrong = errors.invalid("", "Pod", "web", (errors.Cause(field="spec.containers", message="needs one"),))
         return Response(422, {}, wrong.status().encode())
 
-    async with scene() as it:
+    async with scenario() as it:
         orphan, stray = await it.pod("orphan"), await it.pod("stray", "db", controller_ref(CONFIG_MAPS, it.owner))
         network = FaultyNetwork(lambda _: it.cluster.transport())
         network.intercept(refuse)

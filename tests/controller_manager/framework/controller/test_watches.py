@@ -30,7 +30,7 @@ def woken(watch: Any, informers: Informers, before: Pod | None, after: Pod | Non
     return list(keys_of(watch, informers, Change(before, after)))
 
 
-def test_for_wakes_the_object_itself(informers: Informers) -> None:
+def test_for_watch_wakes_the_object(informers: Informers) -> None:
     assert woken(For(PODS), informers, None, POD) == [Key("a", "x")]
     assert woken(For(PODS), informers, POD, None) == [Key("a", "x")]
 
@@ -48,17 +48,17 @@ def test_for_wakes_the_object_itself(informers: Informers) -> None:
         (None, owned_by("s", api_version="serving.example.com/v1"), []),
     ],
 )
-def test_owned_wakes_the_controllers_old_and_new(
+def test_owned_watch_wakes_old_and_new_controller(
     informers: Informers, before: Pod | None, after: Pod | None, names: list[str]
 ) -> None:
     assert woken(Owned(PODS, SERVICES), informers, before, after) == [Key("a", name) for name in names]
 
 
-def test_an_owner_without_a_namespace_has_none_in_its_key(informers: Informers) -> None:
+def test_cluster_scoped_owner_has_key_without_namespace(informers: Informers) -> None:
     assert woken(Owned(PODS, NAMESPACES), informers, None, owned_by("n", kind="Namespace")) == [Key("", "n")]
 
 
-def test_mapped_wakes_what_its_function_names(informers: Informers) -> None:
+def test_mapped_watch_wakes_returned_keys(informers: Informers) -> None:
     def keys(given: Informers, change: Change[Pod]) -> Iterable[Key]:
         assert given is informers
         yield Key("b", change.object.metadata.name)
@@ -76,5 +76,5 @@ def test_mapped_wakes_what_its_function_names(informers: Informers) -> None:
         (Change(POD, None), "endpoints a/x deleted"),
     ],
 )
-def test_the_cause_in_words(change: Change[Pod], cause: str) -> None:
+def test_cause_of_change_as_text(change: Change[Pod], cause: str) -> None:
     assert cause_of(ENDPOINTS, change) == cause

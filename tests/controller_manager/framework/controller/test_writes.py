@@ -33,7 +33,7 @@ TERMINATING = Cause(reason="NamespaceTerminating", field="metadata.namespace")
     ],
     ids=str,
 )
-def test_what_a_refusal_means(error: ApiError, meaning: Refusal) -> None:
+def test_refusal_by_error_class(error: ApiError, meaning: Refusal) -> None:
     assert refusal_of(error) is meaning
 
 
@@ -42,40 +42,40 @@ def config(namespace: str) -> ConfigMap:
 
 
 @pytest.mark.virtual
-async def test_a_write_into_a_namespace_that_is_gone_or_going_is_not_made_and_no_failure() -> None:
-    told: list[ApiError] = []
+async def test_write_to_terminating_namespace_is_skipped() -> None:
+    reported: list[ApiError] = []
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("going"))
-        assert await try_write(cluster.client.create(CONFIG_MAPS, config("going")), told.append)
+        assert await try_write(cluster.client.create(CONFIG_MAPS, config("going")), reported.append)
         await cluster.client.delete(NAMESPACES, Key("", "going"))
         again = replace(config("going"), metadata=ObjectMeta(namespace="going", name="another"))
-        assert not await try_write(cluster.client.create(CONFIG_MAPS, again), told.append)
-        assert not await try_write(cluster.client.create(CONFIG_MAPS, config("never-was")), told.append)
-        assert told == []
+        assert not await try_write(cluster.client.create(CONFIG_MAPS, again), reported.append)
+        assert not await try_write(cluster.client.create(CONFIG_MAPS, config("never-was")), reported.append)
+        assert reported == []
 
 
 @pytest.mark.virtual
-async def test_what_is_stale_is_raised_and_what_fails_is_told_as_well() -> None:
-    told: list[ApiError] = []
+async def test_stale_write_is_raised_and_other_failures_reported() -> None:
+    reported: list[ApiError] = []
     async with Cluster() as cluster:
         first = await cluster.client.create(CONFIG_MAPS, config("default"))
         await cluster.client.update(CONFIG_MAPS, replace(first, data={"a": "c"}))
         with pytest.raises(errors.Conflict):
-            await try_write(cluster.client.update(CONFIG_MAPS, replace(first, data={"a": "d"})), told.append)
+            await try_write(cluster.client.update(CONFIG_MAPS, replace(first, data={"a": "d"})), reported.append)
         with pytest.raises(errors.AlreadyExists):
-            await try_write(cluster.client.create(CONFIG_MAPS, config("default")), told.append)
+            await try_write(cluster.client.create(CONFIG_MAPS, config("default")), reported.append)
         await cluster.client.delete(CONFIG_MAPS, Key("default", "c"))
         with pytest.raises(errors.NotFound):
-            await try_write(cluster.client.update(CONFIG_MAPS, replace(first, data={"a": "d"})), told.append)
-        assert told == []
+            await try_write(cluster.client.update(CONFIG_MAPS, replace(first, data={"a": "d"})), reported.append)
+        assert reported == []
         wrong = ConfigMap(metadata=ObjectMeta(namespace="default", name="Not A Name"))
         with pytest.raises(errors.Invalid) as refused:
-            await try_write(cluster.client.create(CONFIG_MAPS, wrong), told.append)
-        assert told == [refused.value]
+            await try_write(cluster.client.create(CONFIG_MAPS, wrong), reported.append)
+        assert reported == [refused.value]
 
 
 @pytest.mark.virtual
-async def test_a_status_that_is_as_it_was_is_not_written() -> None:
+async def test_unchanged_status_is_not_written() -> None:
     async with Cluster() as cluster:
         created = await cluster.client.create(PODS, builders.pod("web"))
         same = replace(created, status=replace(created.status))

@@ -18,9 +18,7 @@ def locks_of(families: dict[str, int]) -> dict[str, str]:
 
 
 @given(families_of, replicas_of)
-def test_every_lock_has_a_replica_and_no_replica_has_much_more_than_its_share(
-    families: dict[str, int], replicas: set[str]
-) -> None:
+def test_locks_are_shared_evenly_per_family(families: dict[str, int], replicas: set[str]) -> None:
     locks = locks_of(families)
     found = assign(locks, replicas)
     assert found.keys() == locks.keys()
@@ -31,32 +29,32 @@ def test_every_lock_has_a_replica_and_no_replica_has_much_more_than_its_share(
 
 
 @given(families_of, replicas_of)
-def test_the_order_in_which_they_are_named_makes_no_difference(families: dict[str, int], replicas: set[str]) -> None:
+def test_assignment_is_independent_of_order(families: dict[str, int], replicas: set[str]) -> None:
     locks = locks_of(families)
     backwards = dict(reversed(locks.items()))
     assert assign(locks, sorted(replicas)) == assign(backwards, sorted(replicas, reverse=True))
 
 
-def test_without_replicas_nothing_is_assigned() -> None:
+def test_without_replicas_assignment_is_empty() -> None:
     assert assign({"a": "a"}, ()) == {}
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_single_controllers_even_out_what_shards_leave(count: int) -> None:
+def test_single_locks_balance_uneven_shards(count: int) -> None:
     locks = locks_of({"deployment": 7, "job": 3} | {f"controller-{number}": 1 for number in range(36)})
     shares = Counter(assign(locks, [f"replica-{number}" for number in range(count)]).values())
     assert max(shares.values()) == -(-46 // count)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_forty_five_controllers_are_even(count: int) -> None:
+def test_forty_five_controllers_are_balanced(count: int) -> None:
     locks = {f"controller-{number}": f"controller-{number}" for number in range(45)}
     shares = Counter(assign(locks, [f"replica-{number}" for number in range(count)]).values())
     assert max(shares.values()) == -(-45 // count)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_little_moves_when_a_replica_comes(count: int) -> None:
+def test_new_replica_moves_few_locks(count: int) -> None:
     """What the new one gets must move; of the rest a fifth at most."""
     locks = {f"controller-{number}": f"controller-{number}" for number in range(60)}
     replicas = [f"replica-{number}" for number in range(count)]
@@ -66,13 +64,13 @@ def test_little_moves_when_a_replica_comes(count: int) -> None:
 
 
 @given(st.integers(1, 9), replicas_of)
-def test_the_same_shards_of_families_of_one_size_are_together(size: int, replicas: set[str]) -> None:
+def test_equal_shards_of_equal_families_are_together(size: int, replicas: set[str]) -> None:
     found = assign(locks_of({"deployment": size, "replicaset": size}), replicas)
     assert all(size == 1 or found[f"deployment/{n}"] == found[f"replicaset/{n}"] for n in range(size))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_few_shards_move_when_a_replica_comes_or_goes(count: int) -> None:
+def test_new_replica_moves_few_shards(count: int) -> None:
     """What the new one gets must move; bounds move no more than a quarter besides."""
     locks = locks_of({"deployment": 12})
     replicas = [f"replica-{number}" for number in range(count)]

@@ -93,7 +93,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_one_leads_and_renews_and_the_other_waits(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_one_candidate_leads_and_renews_and_other_waits(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     async with Tasks() as tasks:
         for one in pair:
@@ -108,7 +108,7 @@ async def test_one_leads_and_renews_and_the_other_waits(api: Any, pair: tuple[Ca
         assert spec["acquireTime"] < spec["renewTime"]
 
 
-async def test_a_clean_stop_hands_over_within_the_retry_period(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_clean_stop_hands_over_within_retry_period(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     async with Tasks() as tasks:
         leading = tasks.start(a.run(), name="a")
@@ -125,7 +125,7 @@ async def test_a_clean_stop_hands_over_within_the_retry_period(api: Any, pair: t
         assert (a.status(), b.status()) == (0, 1)
 
 
-async def test_a_stop_while_a_renewal_is_under_way_releases_too(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_stop_during_renewal_releases_lease(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, _ = pair
 
     async def answer_late(request: Request) -> Response:
@@ -142,9 +142,7 @@ async def test_a_stop_while_a_renewal_is_under_way_releases_too(api: Any, pair: 
         assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
 
 
-async def test_the_lead_lasts_from_when_a_renewal_was_sent_not_from_its_answer(
-    api: Any, pair: tuple[Candidate, Candidate]
-) -> None:
+async def test_lead_is_counted_from_sending_of_renewal(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, _ = pair
 
     async def answer_late(request: Request) -> Response:
@@ -163,9 +161,7 @@ async def test_the_lead_lasts_from_when_a_renewal_was_sent_not_from_its_answer(
         assert not a.elector.leads()
 
 
-async def test_who_finds_its_lease_taken_does_not_lead_while_its_work_ends(
-    api: Any, pair: tuple[Candidate, Candidate]
-) -> None:
+async def test_taken_lease_ends_lead_before_work_ends(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, _ = pair
     a.slow_to_stop = 5.0
     others = Client(InProcessTransport(api.handle))
@@ -181,7 +177,7 @@ async def test_who_finds_its_lease_taken_does_not_lead_while_its_work_ends(
         assert a.lost == "the lease kube-system/manager was taken: its holder is thief"
 
 
-async def test_being_cancelled_releases_too(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_cancellation_releases_lease(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     a.slow_to_stop = 3.0
     async with Tasks() as tasks:
@@ -194,7 +190,7 @@ async def test_being_cancelled_releases_too(api: Any, pair: tuple[Candidate, Can
         assert len(b.began) == 1
 
 
-async def test_after_a_crash_the_other_leads_within_the_lease_duration(pair: tuple[Candidate, Candidate]) -> None:
+async def test_after_crash_other_candidate_leads_within_lease(pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     async with Tasks() as tasks:
         leading = tasks.start(a.run(), name="a")
@@ -208,7 +204,7 @@ async def test_after_a_crash_the_other_leads_within_the_lease_duration(pair: tup
         assert 10.0 < b.began[0] - crashed <= 15.0 + 2.0
 
 
-async def test_a_leader_cut_off_stops_before_another_may_lead(pair: tuple[Candidate, Candidate]) -> None:
+async def test_disconnected_leader_stops_before_successor_leads(pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     a.slow_to_stop = 4.9
     async with Tasks() as tasks:
@@ -226,7 +222,7 @@ async def test_a_leader_cut_off_stops_before_another_may_lead(pair: tuple[Candid
         assert b.began
 
 
-async def test_a_short_interruption_costs_nothing(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_short_disconnection_keeps_the_lead(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     async with Tasks() as tasks:
         for one in pair:
@@ -239,9 +235,7 @@ async def test_a_short_interruption_costs_nothing(api: Any, pair: tuple[Candidat
         assert (a.began, b.began) == ([0.0], [])
 
 
-async def test_an_answer_that_never_comes_does_not_stop_the_renewal(
-    api: Any, pair: tuple[Candidate, Candidate]
-) -> None:
+async def test_unanswered_renewal_is_repeated(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, _ = pair
     hang = [0, 3, 7]
 
@@ -257,7 +251,7 @@ async def test_an_answer_that_never_comes_does_not_stop_the_renewal(
         assert a.elector.leads()
 
 
-async def test_who_takes_the_lease_away_ends_the_lead(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_foreign_holder_ends_the_lead(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, _ = pair
     async with Tasks() as tasks:
         leading = tasks.start(a.run(), name="a")
@@ -270,7 +264,7 @@ async def test_who_takes_the_lease_away_ends_the_lead(api: Any, pair: tuple[Cand
     assert api.objects[PATH]["spec"]["holderIdentity"] == "admin"
 
 
-async def test_a_deleted_lease_is_made_again_by_its_holder(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_deleted_lease_is_recreated_by_its_holder(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     async with Tasks() as tasks:
         for one in pair:
             tasks.start(one.run(), name=one.name)
@@ -281,7 +275,7 @@ async def test_a_deleted_lease_is_made_again_by_its_holder(api: Any, pair: tuple
         assert api.objects[PATH]["spec"]["holderIdentity"] == "a"
 
 
-async def test_a_failure_of_the_work_gives_the_lead_back(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+async def test_failed_work_releases_lease(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     async def broken() -> None:
         await asyncio.sleep(3)
         raise ValueError("boom")
@@ -291,7 +285,7 @@ async def test_a_failure_of_the_work_gives_the_lead_back(api: Any, pair: tuple[C
     assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
 
 
-async def test_only_the_leader_writes_through_the_fence(api: Any) -> None:
+async def test_only_leader_writes_through_fence(api: Any) -> None:
     leads = [True]
     pod = "/api/v1/namespaces/a/pods/x"
     client = Client(FencedTransport(InProcessTransport(api.handle), lambda: leads[0]))
@@ -306,7 +300,7 @@ async def test_only_the_leader_writes_through_the_fence(api: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_no_method_that_changes_anything_passes_the_fence(method: str) -> None:
+async def test_fence_refuses_every_writing_method(method: str) -> None:
     sent: list[str] = []
 
     async def note(request: Request) -> Response:
@@ -320,9 +314,7 @@ async def test_no_method_that_changes_anything_passes_the_fence(method: str) -> 
     assert sent == ["GET"]
 
 
-async def test_a_process_that_was_blocked_writes_nothing_once_another_leads(
-    api: Any, pair: tuple[Candidate, Candidate]
-) -> None:
+async def test_blocked_leader_writes_nothing_after_successor(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     wrote: list[str] = []
 
@@ -361,9 +353,7 @@ async def test_a_process_that_was_blocked_writes_nothing_once_another_leads(
     assert set(wrote) == {"a"}
 
 
-async def test_a_renewal_that_has_to_read_the_lease_first_is_counted(
-    api: Any, pair: tuple[Candidate, Candidate]
-) -> None:
+async def test_renewals_with_read_are_counted_as_slow_path(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, _ = pair
 
     def slow() -> float | None:
@@ -380,7 +370,7 @@ async def test_a_renewal_that_has_to_read_the_lease_first_is_counted(
         assert slow() == 2
 
 
-def test_identities_differ() -> None:
+def test_identities_are_unique() -> None:
     assert identity() != identity()
     assert len(identity().rpartition("_")[2]) == 36
 
@@ -414,7 +404,7 @@ class BadNetwork:
         await self.api.handle(request)
 
 
-async def life(candidate: Candidate, make: Callable[[], Candidate], source: random.Random) -> None:
+async def random_lifecycle(candidate: Candidate, make: Callable[[], Candidate], source: random.Random) -> None:
     """Lead when possible; now and then be cut off, stop cleanly, or die and come back under another name."""
     while True:
         async with Tasks() as tasks:
@@ -433,7 +423,7 @@ async def life(candidate: Candidate, make: Callable[[], Candidate], source: rand
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_two_never_act_at_once_and_some_one_leads_in_the_end(make_api: Any, seed: int) -> None:
+def test_random_failures_never_have_two_leaders(make_api: Any, seed: int) -> None:
     async def scenario() -> None:
         api, source, acting = make_api(), random.Random(seed), set[str]()
         made: list[Candidate] = []
@@ -449,7 +439,7 @@ def test_two_never_act_at_once_and_some_one_leads_in_the_end(make_api: Any, seed
                 return candidate
 
             for _ in range(3):
-                tasks.start(life(make(), make, source), name="life")
+                tasks.start(random_lifecycle(make(), make, source), name="life")
             await asyncio.sleep(600)
         assert any(candidate.began for candidate in made)
 

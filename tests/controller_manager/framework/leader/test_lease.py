@@ -38,22 +38,22 @@ def record(holder: str = "other", renewed: str = "t0", seconds: float = 15.0) ->
         (Seen(record(), "other", until=100.0), LeaseAction.TAKE),
     ],
 )
-def test_the_table(seen: Seen, move: LeaseAction) -> None:
+def test_lease_action_by_record_and_time(seen: Seen, move: LeaseAction) -> None:
     assert decide("me", seen, 100.0) is move
 
 
-def test_a_term_starts_when_the_record_is_seen_to_change() -> None:
+def test_lease_duration_starts_at_observed_change() -> None:
     seen = observe(Seen(), record(renewed="long ago, by its clock"), 50.0)
     assert seen.until == 65.0
     assert observe(seen, record(renewed="long ago, by its clock"), 60.0).until == 65.0
     assert observe(seen, record(renewed="later"), 60.0).until == 75.0
 
 
-def test_a_term_is_as_long_as_its_holder_said() -> None:
+def test_lease_duration_is_read_from_record() -> None:
     assert observe(Seen(), record(seconds=40), 50.0).until == 90.0
 
 
-def test_a_deleted_lease_ends_no_term_and_a_released_one_does() -> None:
+def test_released_lease_ends_term_and_deleted_one_does_not() -> None:
     seen = observe(Seen(), record(), 50.0)
     assert observe(seen, None, 51.0) == Seen(None, "other", 65.0)
     assert decide("me", observe(seen, record("", seconds=1), 51.0), 51.0) is LeaseAction.TAKE
@@ -63,12 +63,12 @@ def test_a_deleted_lease_ends_no_term_and_a_released_one_does() -> None:
     ("lease", "renew", "retry", "words"),
     [(10, 10, 2, "lease duration"), (15, 2.4, 2, "renew deadline"), (15, 10, 0, "retry period")],
 )
-def test_terms_that_can_not_work_are_refused(lease: float, renew: float, retry: float, words: str) -> None:
+def test_unsafe_lease_timings_are_refused(lease: float, renew: float, retry: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         LeaseTimings(lease, renew, retry)
 
 
-def test_taking_counts_a_transition_and_renewing_does_not() -> None:
+def test_takeover_counts_transition_and_renewal_does_not() -> None:
     first = held(Lease(), "a", 15, NOON)
     assert read(first) == LeaderElectionRecord(
         "a", 15.0, "2026-01-01T12:00:00.000000Z", "2026-01-01T12:00:00.000000Z", 0
@@ -85,13 +85,13 @@ def test_taking_counts_a_transition_and_renewing_does_not() -> None:
     )
 
 
-def test_a_released_lease_is_nobodys_for_a_second() -> None:
+def test_released_lease_has_no_holder_and_one_second() -> None:
     free = released(held(Lease(), "a", 15, NOON), NOON)
     assert (free.spec.holder_identity, free.spec.lease_duration_seconds) == ("", 1)
     assert held(free, "b", 15, NOON).spec.lease_transitions == 1
 
 
-def test_leases_as_client_go_leaves_them_are_understood() -> None:
+def test_leases_of_client_go_are_read() -> None:
     spec = (
         b'{"acquireTime":"2026-11-20T20:26:57.539148Z","holderIdentity":"go1","leaseDurationSeconds":15,'
         b'"leaseTransitions":1,"renewTime":"2026-11-20T20:27:03.568953Z"}'

@@ -42,7 +42,7 @@ GAP = TIMINGS.lease + 3 * TIMINGS.retry + 1.0
 
 
 @dataclass
-class Trail:
+class WriteLog:
     """Who wrote when under which lock."""
 
     writes: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -66,7 +66,7 @@ class Trail:
         return longest
 
 
-class Acting:
+class PeriodicWriter:
     """Something that writes twice a second while it may."""
 
     def __init__(self, replica: "Replica", lock: str) -> None:
@@ -79,7 +79,7 @@ class Acting:
     async def run(self) -> None:
         while not self._stop.is_set():
             if self._replica.election.leads(self._lock):
-                self._replica.trail.writes[self._lock].append((clock.monotonic(), self._name))
+                self._replica.log.writes[self._lock].append((clock.monotonic(), self._name))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), 0.5)
         await asyncio.sleep(self._replica.slow_to_stop)
@@ -94,8 +94,8 @@ class Acting:
 class Replica:
     """A process whose way to the server may be cut, slow or lossy."""
 
-    def __init__(self, cluster: Cluster, trail: Trail, me: str, locks: dict[str, str] = LOCKS) -> None:
-        self.me, self.trail = me, trail
+    def __init__(self, cluster: Cluster, log: WriteLog, me: str, locks: dict[str, str] = LOCKS) -> None:
+        self.me, self.log = me, log
         self.tenures = 0
         self.slow_to_stop = 0.0
         self.cut = False
@@ -107,7 +107,7 @@ class Replica:
             SharedLocks(MAIN, locks),
             Membership(me, locks, TIMINGS.lease),
             TIMINGS,
-            lambda lock, _: Acting(self, lock),
+            lambda lock, _: PeriodicWriter(self, lock),
             runtime,
             LeaderMetrics(runtime.registry),
         )
@@ -160,16 +160,16 @@ class Replica:
 Start = Callable[..., Replica]
 
 
-class Trial:
+class ElectionScenario:
     """Replicas on one server."""
 
     def __init__(self, cluster: Cluster, tasks: Tasks) -> None:
-        self.cluster, self.trail = cluster, Trail()
+        self.cluster, self.log = cluster, WriteLog()
         self.replicas: list[Replica] = []
         self._tasks = tasks
 
     def start(self, locks: dict[str, str] = LOCKS) -> Replica:
-        replica = Replica(self.cluster, self.trail, f"r{len(self.replicas)}", locks)
+        replica = Replica(self.cluster, self.log, f"r{len(self.replicas)}", locks)
         replica.task = self._tasks.start(replica.run(), name=replica.me)
         self.replicas.append(replica)
         return replica
@@ -180,26 +180,26 @@ class Trial:
 
 
 @pytest.fixture
-async def trial():  # type: ignore[no-untyped-def]
+async def scenario():  # type: ignore[no-untyped-def]
     async with Cluster() as cluster, Tasks() as tasks:
-        trial = Trial(cluster, tasks)
-        yield trial
-        trial.trail.check_turns()
+        scenario = ElectionScenario(cluster, tasks)
+        yield scenario
+        scenario.log.check_turns()
 
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_one_replica_takes_everything_at_once(trial: Trial) -> None:
-    replica = trial.start()
+async def test_single_replica_takes_all_locks(scenario: ElectionScenario) -> None:
+    replica = scenario.start()
     await asyncio.sleep(1)
     assert replica.locks == set(LOCKS)
 
 
-async def test_a_second_one_gets_its_share_of_locks_and_of_each_family(trial: Trial) -> None:
-    first = trial.start()
+async def test_second_replica_gets_its_share_of_each_family(scenario: ElectionScenario) -> None:
+    first = scenario.start()
     await asyncio.sleep(3)
-    second = trial.start()
+    second = scenario.start()
     await asyncio.sleep(10)
     assert first.locks | second.locks == set(LOCKS)
     assert not first.locks & second.locks
@@ -207,42 +207,42 @@ async def test_a_second_one_gets_its_share_of_locks_and_of_each_family(trial: Tr
     assert len([lock for lock in first.locks if lock.startswith("d")]) == 2
 
 
-async def test_what_is_handed_over_is_finished_first(trial: Trial) -> None:
-    first = trial.start()
+async def test_handover_waits_for_running_work(scenario: ElectionScenario) -> None:
+    first = scenario.start()
     await asyncio.sleep(3)
     first.slow_to_stop = 5.0
-    second = trial.start()
+    second = scenario.start()
     await asyncio.sleep(4)
     assert not second.locks
     await asyncio.sleep(8)
     assert second.locks
 
 
-async def test_a_clean_stop_hands_everything_over_well_within_a_lease(trial: Trial) -> None:
-    first, second = trial.start(), trial.start()
+async def test_clean_stop_hands_over_within_a_lease(scenario: ElectionScenario) -> None:
+    first, second = scenario.start(), scenario.start()
     await asyncio.sleep(10)
     began = clock.monotonic()
     first.election.stop()
     await asyncio.sleep(6)
     assert second.locks == set(LOCKS)
-    assert trial.trail.longest_gap(began, clock.monotonic()) < 6
+    assert scenario.log.longest_gap(began, clock.monotonic()) < 6
     assert first.task is not None
     assert first.task.done()
     assert first.lost == ""
 
 
-async def test_after_a_kill_the_others_take_over_when_the_session_has_run_out(trial: Trial) -> None:
-    first, second, third = trial.start(), trial.start(), trial.start()
+async def test_killed_replica_is_replaced_after_session_timeout(scenario: ElectionScenario) -> None:
+    first, second, third = scenario.start(), scenario.start(), scenario.start()
     await asyncio.sleep(10)
     began = clock.monotonic()
     await first.kill()
     await asyncio.sleep(GAP)
     assert second.locks | third.locks == set(LOCKS)
-    assert trial.trail.longest_gap(began, clock.monotonic()) <= GAP
+    assert scenario.log.longest_gap(began, clock.monotonic()) <= GAP
 
 
-async def test_who_is_cut_off_stops_before_others_begin_and_says_why(trial: Trial) -> None:
-    first, second = trial.start(), trial.start()
+async def test_disconnected_replica_stops_before_others_begin(scenario: ElectionScenario) -> None:
+    first, second = scenario.start(), scenario.start()
     await asyncio.sleep(10)
     first.cut = True
     await asyncio.sleep(TIMINGS.renew + 0.5)
@@ -253,8 +253,8 @@ async def test_who_is_cut_off_stops_before_others_begin_and_says_why(trial: Tria
     assert second.locks == set(LOCKS)
 
 
-async def test_who_was_asleep_writes_nothing_when_it_wakes_up(trial: Trial) -> None:
-    replica = trial.start()
+async def test_suspended_replica_writes_nothing_on_wakeup(scenario: ElectionScenario) -> None:
+    replica = scenario.start()
     await asyncio.sleep(10)
     assert replica.locks == set(LOCKS)
     loop = asyncio.get_running_loop()
@@ -264,11 +264,11 @@ async def test_who_was_asleep_writes_nothing_when_it_wakes_up(trial: Trial) -> N
     assert not replica.locks
     await asyncio.sleep(5)
     assert "could not be renewed" in replica.lost
-    assert not [at for writes in trial.trail.writes.values() for at, _ in writes if at >= woke]
+    assert not [at for writes in scenario.log.writes.values() for at, _ in writes if at >= woke]
 
 
-async def test_whoever_shares_out_something_else_waits_until_nobody_is_left(trial: Trial) -> None:
-    first, other = trial.start(), trial.start({**LOCKS, "d-4": "d"})
+async def test_replica_with_other_locks_waits_for_first_group(scenario: ElectionScenario) -> None:
+    first, other = scenario.start(), scenario.start({**LOCKS, "d-4": "d"})
     await asyncio.sleep(30)
     assert not other.locks
     assert other.election.main_holder == first.election.main_holder
@@ -277,13 +277,13 @@ async def test_whoever_shares_out_something_else_waits_until_nobody_is_left(tria
     assert other.locks == set(LOCKS)
 
 
-async def test_a_single_leader_and_replicas_wait_for_one_another(trial: Trial) -> None:
+async def test_single_leader_and_shared_replicas_exclude_each_other(scenario: ElectionScenario) -> None:
     runtime = Runtime("single")
-    single = Elector(trial.cluster.connect(), MAIN, "single", TIMINGS, runtime, LeaderMetrics(runtime.registry))
+    single = Elector(scenario.cluster.connect(), MAIN, "single", TIMINGS, runtime, LeaderMetrics(runtime.registry))
     async with Tasks() as tasks:
         leading = tasks.start(single.run(asyncio.Event().wait), name="single")  # type: ignore[arg-type]
         await asyncio.sleep(1)
-        replica = trial.start()
+        replica = scenario.start()
         await asyncio.sleep(30)
         assert single.leads()
         assert not replica.locks
@@ -299,35 +299,35 @@ async def test_a_single_leader_and_replicas_wait_for_one_another(trial: Trial) -
 
 
 @pytest.mark.parametrize("which", ["manager-c1", "manager-replica-0", "manager"])
-async def test_leases_that_somebody_deletes_come_back(trial: Trial, which: str) -> None:
-    replicas = trial.start(), trial.start()
+async def test_deleted_leases_are_recreated(scenario: ElectionScenario, which: str) -> None:
+    replicas = scenario.start(), scenario.start()
     await asyncio.sleep(10)
     before = [one.locks for one in replicas]
-    await trial.cluster.client.delete(LEASES, Key(MAIN.namespace, which))
+    await scenario.cluster.client.delete(LEASES, Key(MAIN.namespace, which))
     await asyncio.sleep(40)
     if which == "manager-replica-0":  # its holder ends: somebody else may have taken it to be gone
         assert sum(bool(one.lost) for one in replicas) == 1
         return
     assert [one.locks for one in replicas] == before
-    assert await trial.cluster.client.get(LEASES, Key(MAIN.namespace, which))
+    assert await scenario.cluster.client.get(LEASES, Key(MAIN.namespace, which))
 
 
-async def test_a_lock_that_somebody_takes_away_ends_the_replica(trial: Trial) -> None:
-    replica = trial.start()
+async def test_stolen_lock_ends_the_replica(scenario: ElectionScenario) -> None:
+    replica = scenario.start()
     await asyncio.sleep(5)
     key = Key(MAIN.namespace, "manager-c1")
     patch = {"spec": {"holderIdentity": "somebody"}}
-    await trial.cluster.client.patch(LEASES, key, patch)
+    await scenario.cluster.client.patch(LEASES, key, patch)
     await asyncio.sleep(5)
     assert "manager-c1 was taken" in replica.lost
     assert not replica.locks
 
 
-async def test_each_lease_names_its_holder_and_so_do_metrics(trial: Trial) -> None:
-    first, second = trial.start(), trial.start()
+async def test_leases_and_metrics_name_the_holder(scenario: ElectionScenario) -> None:
+    first, second = scenario.start(), scenario.start()
     await asyncio.sleep(10)
     for lock in LOCKS:
-        lease: Lease = await trial.cluster.client.get(LEASES, Key(MAIN.namespace, f"manager-{lock}"))
+        lease: Lease = await scenario.cluster.client.get(LEASES, Key(MAIN.namespace, f"manager-{lock}"))
         holder = first if lock in first.locks else second
         assert lease.spec.holder_identity == holder.me
         for one in (first, second):
@@ -335,8 +335,8 @@ async def test_each_lease_names_its_holder_and_so_do_metrics(trial: Trial) -> No
             assert shown == float(one is holder)
 
 
-async def test_without_a_server_nobody_acts_and_nobody_hangs(trial: Trial) -> None:
-    replica = trial.start()
+async def test_without_server_replica_waits_and_stops_cleanly(scenario: ElectionScenario) -> None:
+    replica = scenario.start()
     replica.cut = True
     await asyncio.sleep(30)
     assert not replica.locks
@@ -345,17 +345,17 @@ async def test_without_a_server_nobody_acts_and_nobody_hangs(trial: Trial) -> No
     assert replica.task is not None
     assert replica.task.done()
     with pytest.raises(NotFound):
-        await trial.cluster.client.get(LEASES, MAIN)
+        await scenario.cluster.client.get(LEASES, MAIN)
 
 
 @pytest.mark.virtual(seeds=50)
-async def test_whatever_happens_nobody_acts_beside_another(trial: Trial) -> None:
+async def test_random_failures_never_have_two_writers_per_lock(scenario: ElectionScenario) -> None:
     """Replicas come, are killed, stop, are cut off and come back; requests and answers are lost or late."""
     source = Random(random_source().uniform(0.0, 1.0))
     for _ in range(5):
-        if len(trial.living) < 4:
-            trial.start().slow_to_stop = source.uniform(0.0, 5.0)
-        one = source.choice(trial.living)
+        if len(scenario.living) < 4:
+            scenario.start().slow_to_stop = source.uniform(0.0, 5.0)
+        one = source.choice(scenario.living)
         match source.choice(("nothing", "kill", "stop", "cut", "mend", "faults", "quiet")):
             case "kill":
                 await one.kill()
@@ -370,13 +370,13 @@ async def test_whatever_happens_nobody_acts_beside_another(trial: Trial) -> None
             case "quiet":
                 one.faults = 0.0
         await asyncio.sleep(source.uniform(0.0, 20.0))
-        trial.trail.check_turns()
-    for one in trial.living:
+        scenario.log.check_turns()
+    for one in scenario.living:
         one.cut, one.faults = False, 0.0
-    trial.start()
+    scenario.start()
     await asyncio.sleep(3 * GAP)
     began = clock.monotonic()
     await asyncio.sleep(20)
-    held = {lock: trial.trail.holder(lock, began) for lock in LOCKS}
+    held = {lock: scenario.log.holder(lock, began) for lock in LOCKS}
     assert all(held.values()), held
-    assert trial.trail.longest_gap(began, clock.monotonic()) < 1
+    assert scenario.log.longest_gap(began, clock.monotonic()) < 1

@@ -29,18 +29,20 @@ from controller_manager.framework.work.failures import Failures, is_defect
         (TypeError("no"), 1, True),
     ],
 )
-def test_what_no_retry_will_mend(error: Exception, failures: int, expected: bool) -> None:
+def test_defects_by_error_and_failure_count(error: Exception, failures: int, expected: bool) -> None:
     assert is_defect(error, failures) is expected
 
 
-def test_what_fails_is_remembered_until_it_runs_well() -> None:
+def test_failing_keys_are_listed_until_success() -> None:
     failures: Failures[str] = Failures()
     failures.note("a", errors.NotFound("gone"), 1.0, ("pods a updated",), 5.0)
     failures.note("a", errors.NotFound("gone"), 2.0, ("error",), 10.0)
     failures.note("b", KeyError("html"), 3.0, retry_in=1.0)
     failures.note("c", ValueError("enough"), 3.0)
-    told = [(one.key, one.error, one.seconds, one.failures, one.given_up, one.defect) for one in failures.state(5.0, 9)]
-    assert told == [
+    failing = [
+        (one.key, one.error, one.seconds, one.failures, one.given_up, one.defect) for one in failures.state(5.0, 9)
+    ]
+    assert failing == [
         ("b", "KeyError: 'html'", 2.0, 1, False, True),
         ("a", "NotFound: gone", 3.0, 2, False, False),
         ("c", "ValueError: enough", 2.0, 1, True, False),
@@ -53,7 +55,7 @@ def test_what_fails_is_remembered_until_it_runs_well() -> None:
     assert len(failures) == 2
 
 
-def test_what_failed_since_anything_ran_well_is_counted_without_what_was_given_up() -> None:
+def test_consecutive_failures_reset_on_success() -> None:
     failures: Failures[str] = Failures()
     for key in ("a", "b", "a"):
         failures.note(key, errors.NotFound("gone"), 1.0, retry_in=1.0)
@@ -63,7 +65,7 @@ def test_what_failed_since_anything_ran_well_is_counted_without_what_was_given_u
     assert failures.in_a_row == 0
 
 
-def test_so_many_are_remembered_and_no_more() -> None:
+def test_number_of_failing_keys_is_bounded() -> None:
     failures: Failures[int] = Failures()
     for key in range(1500):
         failures.note(key, KeyError(key), 0.0, retry_in=1.0)
@@ -71,7 +73,7 @@ def test_so_many_are_remembered_and_no_more() -> None:
     assert {one.key for one in failures.state(0.0, 2000)} == {str(key) for key in range(500, 1500)}
 
 
-def test_what_is_forgotten_is_what_will_be_known_again_soonest() -> None:
+def test_eviction_prefers_keys_retried_soonest() -> None:
     failures: Failures[str] = Failures()
     failures.note("given up", ValueError("no"), 0.0)
     failures.note("defect", KeyError("no"), 0.0, retry_in=1.0)
@@ -87,7 +89,7 @@ def test_what_is_forgotten_is_what_will_be_known_again_soonest() -> None:
     assert sum(one.startswith("defect") for one in kept) == 999
 
 
-def test_what_is_forgotten_is_not_taken_for_well_before_it_was_tried_again() -> None:
+def test_evicted_keys_count_as_failing_until_retried() -> None:
     failures: Failures[int] = Failures()
     for key in range(1001):
         failures.note(key, errors.ServiceUnavailable("no"), 0.0, retry_in=5.0 + key)

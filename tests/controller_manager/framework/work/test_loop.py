@@ -58,7 +58,7 @@ async def running(bench: Bench) -> AsyncIterator[Bench]:
         yield bench
 
 
-async def test_works_on_what_is_added_and_rests() -> None:
+async def test_added_keys_are_processed_once() -> None:
     async with running(Bench()) as bench:
         bench.loop.add("a", "created")
         await asyncio.sleep(10)
@@ -71,14 +71,14 @@ async def test_works_on_what_is_added_and_rests() -> None:
     assert bench.sample("workqueue_work_duration_seconds_count") == 2
 
 
-async def test_requeue_comes_back_after_its_time() -> None:
+async def test_requeue_runs_again_after_its_delay() -> None:
     async with running(Bench(Requeue(30))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(100)
     assert bench.runs == [("a", 0.0), ("a", 30.0)]
 
 
-async def test_requeue_without_delay_backs_off_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_requeue_without_delay_backs_off_and_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
     async with running(Bench(*[Requeue(0)] * 6, Requeue(float("nan")), None, Requeue(0.001))) as bench:
         bench.loop.add("a", "pods a created")
         await asyncio.sleep(0.2)
@@ -93,14 +93,14 @@ async def test_requeue_without_delay_backs_off_and_is_reported(capsys: pytest.Ca
     assert bench.sample("workqueue_retries_total") == 0
 
 
-async def test_short_requeue_after_other_outcome_waits_like_the_first() -> None:
+async def test_short_requeue_backoff_resets_on_other_outcome() -> None:
     async with running(Bench(Requeue(0), Requeue(0), Requeue(1), Requeue(0), ValueError("x"), Requeue(0))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(10)
     assert [round(at, 3) for _, at in bench.runs] == [0, 0.005, 0.015, 1.015, 1.02, 1.025, 1.03]
 
 
-async def test_another_return_value_is_an_error() -> None:
+async def test_other_return_value_is_an_error() -> None:
     async with running(Bench(True)) as bench:
         bench.loop.add("a")
         await asyncio.sleep(0.001)
@@ -109,7 +109,7 @@ async def test_another_return_value_is_an_error() -> None:
     assert failing.defect
 
 
-async def test_a_conflict_in_every_run_is_a_failure() -> None:
+async def test_repeated_conflicts_are_a_failure() -> None:
     async with running(Bench(*[errors.Conflict("changed")] * 10)) as bench:
         bench.loop.add("a")
         await asyncio.sleep(0.5)
@@ -121,7 +121,7 @@ async def test_a_conflict_in_every_run_is_a_failure() -> None:
         assert not bench.loop.state().failing
 
 
-async def test_a_failure_names_the_line_of_its_author() -> None:
+async def test_failure_contains_file_and_line() -> None:
     bench = Bench(ValueError("boom"))
     async with running(bench):
         bench.loop.add("a")
@@ -130,7 +130,7 @@ async def test_a_failure_names_the_line_of_its_author() -> None:
     assert re.fullmatch(rf"{re.escape(__file__)}:\d+ in Bench\.handle", failing.where)
 
 
-async def test_errors_back_off_and_are_told() -> None:
+async def test_errors_back_off_and_are_counted() -> None:
     async with running(Bench(ValueError("boom"), errors.InternalError("down"), RuntimeError("x"))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(10)
@@ -140,7 +140,7 @@ async def test_errors_back_off_and_are_told() -> None:
     assert bench.sample("workqueue_retries_total") == 3
 
 
-async def test_a_key_whose_work_was_cancelled_from_within_comes_back() -> None:
+async def test_cancellation_inside_work_is_retried() -> None:
     bench = Bench(takes=0.5)
     first = asyncio.Event()
 
@@ -161,7 +161,7 @@ async def test_a_key_whose_work_was_cancelled_from_within_comes_back() -> None:
     assert bench.runs == [("a", 0.005)]
 
 
-async def test_nothing_of_a_loop_happens_after_its_end() -> None:
+async def test_ended_loop_schedules_no_callbacks() -> None:
     metrics = WorkMetrics(CollectorRegistry())
     bench = Bench()
     bench.loop = ControlLoop("test", bench.handle, metrics, get_logger("test"), when_seen=lambda *_: None)
@@ -172,7 +172,7 @@ async def test_nothing_of_a_loop_happens_after_its_end() -> None:
     assert metrics.unsettled["test"] == 0
 
 
-async def test_a_conflict_is_tried_again_and_is_no_error() -> None:
+async def test_single_conflict_is_retried_without_error() -> None:
     async with running(Bench(errors.Conflict("changed"))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(10)
@@ -182,7 +182,7 @@ async def test_a_conflict_is_tried_again_and_is_no_error() -> None:
     assert bench.sample("reconcile_total", outcome="error") == 0
 
 
-async def test_give_up_waits_for_a_change() -> None:
+async def test_terminal_error_waits_for_a_change() -> None:
     async with running(Bench(TerminalError("no such port"))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(5000)
@@ -192,7 +192,7 @@ async def test_give_up_waits_for_a_change() -> None:
     assert len(bench.runs) == 2
 
 
-async def test_several_workers_work_at_once_and_never_twice_on_a_key() -> None:
+async def test_workers_run_concurrently_but_never_on_one_key() -> None:
     async with running(Bench(workers=3, takes=1.0)) as bench:
         for key in "abcde":
             bench.loop.add(key)
@@ -207,7 +207,7 @@ async def test_several_workers_work_at_once_and_never_twice_on_a_key() -> None:
     assert bench.runs == [("a", 0.0), ("b", 0.0), ("c", 0.0), ("d", 1.0), ("e", 1.0), ("a", 1.0)]
 
 
-async def test_a_flood_of_low_priority_does_not_delay_a_change() -> None:
+async def test_low_priority_keys_do_not_delay_a_change() -> None:
     async with running(Bench(takes=1.0)) as bench:
         for number in range(100):
             bench.loop.add(f"old{number}", "listed", Priority.LOW)
@@ -217,7 +217,7 @@ async def test_a_flood_of_low_priority_does_not_delay_a_change() -> None:
     assert bench.runs[1] == ("new", 1.0)
 
 
-async def test_stop_lets_what_runs_finish() -> None:
+async def test_stop_finishes_running_keys() -> None:
     bench = Bench(workers=2, takes=3.0)
     async with Tasks() as tasks:
         run = tasks.start(bench.loop.run(grace=5), name="loop")
@@ -231,7 +231,7 @@ async def test_stop_lets_what_runs_finish() -> None:
     assert bench.sample("reconcile_total", outcome="done") == 2
 
 
-async def test_stop_does_not_wait_longer_than_the_grace() -> None:
+async def test_stop_waits_no_longer_than_grace() -> None:
     bench = Bench(takes=1000.0)
     async with Tasks() as tasks:
         run = tasks.start(bench.loop.run(grace=5), name="loop")
@@ -243,7 +243,7 @@ async def test_stop_does_not_wait_longer_than_the_grace() -> None:
     assert bench.now_running == set()
 
 
-async def test_a_key_does_not_run_again_before_it_has_settled() -> None:
+async def test_key_waits_until_its_writes_are_seen() -> None:
     held: list[Callable[[], None]] = []
     runs: list[float] = []
 
@@ -269,7 +269,7 @@ async def test_a_key_does_not_run_again_before_it_has_settled() -> None:
     assert runs == [0.0, 5.0]
 
 
-async def test_what_does_not_settle_is_held_for_so_long_and_no_longer() -> None:
+async def test_unseen_writes_hold_key_for_bounded_time() -> None:
     held: list[Callable[[], None]] = []
     runs: list[float] = []
 
@@ -297,7 +297,7 @@ async def test_what_does_not_settle_is_held_for_so_long_and_no_longer() -> None:
     assert registry.get_sample_value("reconcile_unsettled_total", {"name": "test"}) == 1
 
 
-async def test_what_settles_late_is_looked_at_once_more() -> None:
+async def test_late_seen_writes_run_key_once_more() -> None:
     held: list[Callable[[], None]] = []
     runs: list[float] = []
 
@@ -320,7 +320,7 @@ async def test_what_settles_late_is_looked_at_once_more() -> None:
     assert runs == [0.0, 30.0]
 
 
-async def test_a_key_can_be_added_for_later() -> None:
+async def test_key_can_be_added_with_delay() -> None:
     async with running(Bench()) as bench:
         bench.loop.add("a", after=3.0)
         await asyncio.sleep(1)
@@ -329,7 +329,7 @@ async def test_a_key_can_be_added_for_later() -> None:
     assert bench.runs == [("a", 3.0)]
 
 
-async def test_a_key_that_is_due_while_all_are_busy_waits_for_its_turn() -> None:
+async def test_due_key_waits_for_free_worker() -> None:
     async with running(Bench(takes=10.0)) as bench:
         bench.loop.add("a")
         bench.loop.add("b", after=1.0)
@@ -337,7 +337,7 @@ async def test_a_key_that_is_due_while_all_are_busy_waits_for_its_turn() -> None
         assert bench.runs == [("a", 0.0), ("b", 10.0)]
 
 
-async def test_metrics_tell_what_is_unfinished() -> None:
+async def test_metrics_show_unfinished_work() -> None:
     async with running(Bench(workers=2, takes=10.0)) as bench:
         bench.loop.add("a")
         await asyncio.sleep(2)
@@ -349,7 +349,7 @@ async def test_metrics_tell_what_is_unfinished() -> None:
         assert bench.sample("workqueue_depth") == 1
 
 
-async def test_a_failure_is_logged_with_the_type_of_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_failure_log_has_error_type(capsys: pytest.CaptureFixture[str]) -> None:
     async with running(Bench(KeyError("html"))) as bench:
         bench.loop.add("a", "created")
         await asyncio.sleep(1)

@@ -52,7 +52,7 @@ class Bench:
         return self.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "test-controller", **labels})
 
 
-async def test_the_queue_is_called_as_dashboards_call_it() -> None:
+async def test_queue_metrics_have_client_go_names() -> None:
     bench = Bench()
     await bench.work_on("a", "bad")
     assert bench.of_queue("workqueue_adds_total") == 3
@@ -72,7 +72,7 @@ async def test_the_queue_is_called_as_dashboards_call_it() -> None:
         ("gone", "error", 1, 1),
     ],
 )
-async def test_outcomes_are_called_as_controller_runtime_calls_them(
+async def test_outcome_metrics_have_controller_runtime_names(
     key: str, result: str, errors_total: int, given_up: int
 ) -> None:
     bench = Bench()
@@ -84,7 +84,7 @@ async def test_outcomes_are_called_as_controller_runtime_calls_them(
     assert bench.of_controller("active_workers") == 0
 
 
-async def test_what_runs_and_fails_is_counted_from_zero_so_that_rates_see_the_first_error() -> None:
+async def test_counters_start_at_zero() -> None:
     bench = Bench()
     for result in ("success", "error"):
         assert bench.of_controller("reconcile_total", result=result) == 0
@@ -96,7 +96,7 @@ async def test_what_runs_and_fails_is_counted_from_zero_so_that_rates_see_the_fi
     assert bench.of_controller("terminal_reconcile_errors_total") == 0
 
 
-async def test_keys_that_keep_failing_are_counted_and_those_given_up_are_not() -> None:
+async def test_failing_keys_metric_excludes_terminal_errors() -> None:
     bench = Bench()
     labels = {"controller": "test-controller"}
     assert bench.registry.get_sample_value("controller_failing_keys", labels) is None
@@ -110,7 +110,7 @@ async def test_keys_that_keep_failing_are_counted_and_those_given_up_are_not() -
         assert bench.registry.get_sample_value("controller_failing_keys", labels) is None
 
 
-async def test_the_former_names_are_hidden() -> None:
+async def test_former_metric_names_are_hidden() -> None:
     bench = Bench()
     await bench.work_on("done")
     labels = {"name": "test-controller", "outcome": "done"}

@@ -18,7 +18,7 @@ def taken(queue: WorkQueue[str], now: float = 0.0) -> list[str]:
     return keys
 
 
-def test_a_key_is_ready_once_however_often_it_is_added() -> None:
+def test_key_is_ready_once_when_added_repeatedly() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for _ in range(3):
         queue.add("a", 0.0)
@@ -28,7 +28,7 @@ def test_a_key_is_ready_once_however_often_it_is_added() -> None:
     assert queue.adds == 2
 
 
-def test_a_key_added_while_it_runs_comes_back_when_it_is_done() -> None:
+def test_key_added_while_running_returns_when_done() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a", 0.0)
     assert taken(queue) == ["a"]
@@ -44,7 +44,7 @@ def test_a_key_added_while_it_runs_comes_back_when_it_is_done() -> None:
     assert queue.take(6.0) is None
 
 
-def test_low_priority_waits_and_a_normal_add_upgrades() -> None:
+def test_normal_add_upgrades_low_priority() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in "abc":
         queue.add(key, 0.0, priority=Priority.LOW)
@@ -62,7 +62,7 @@ def test_low_priority_is_not_starved() -> None:
     assert taken(queue).index("low") == NORMAL_IN_A_ROW
 
 
-def test_the_earliest_of_several_delays_wins() -> None:
+def test_earliest_delay_wins() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 0.0, 10.0, "late")
     queue.add_after("a", 0.0, 3.0, "early")
@@ -76,7 +76,7 @@ def test_the_earliest_of_several_delays_wins() -> None:
     assert queue.next_deadline() is None
 
 
-def test_retries_back_off_per_key_until_forgotten_and_keep_their_priority() -> None:
+def test_retries_back_off_per_key_and_keep_priority() -> None:
     queue: WorkQueue[str] = WorkQueue(Exponential(1.0, 100.0))
     now = 0.0
     queue.add("a", now, priority=Priority.LOW)
@@ -95,12 +95,12 @@ def test_retries_back_off_per_key_until_forgotten_and_keep_their_priority() -> N
     assert queue.retries == 5
 
 
-def test_retries_of_all_keys_share_the_bucket() -> None:
+def test_retries_of_all_keys_share_one_bucket() -> None:
     queue: WorkQueue[int] = WorkQueue(Exponential(0.001), TokenBucket(rate=10, burst=2))
     assert [queue.retry(key, 0.0) for key in range(4)] == pytest.approx([0.001, 0.001, 0.1, 0.2])
 
 
-def test_causes_are_bounded_and_the_rest_counted() -> None:
+def test_causes_are_bounded_with_count() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for number in range(CAUSES_KEPT + 5):
         queue.add("a", 0.0, f"pod {number} changed")
@@ -109,7 +109,7 @@ def test_causes_are_bounded_and_the_rest_counted() -> None:
     assert entry.causes[CAUSES_KEPT:] == ("and 5 more",)
 
 
-def test_a_closed_queue_takes_and_gives_nothing() -> None:
+def test_closed_queue_accepts_and_returns_no_keys() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("running", 0.0)
     queue.take(0.0)
@@ -122,7 +122,7 @@ def test_a_closed_queue_takes_and_gives_nothing() -> None:
     assert taken(queue, 5.0) == []
 
 
-def test_superseded_promises_do_not_pile_up() -> None:
+def test_superseded_delays_do_not_accumulate() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("b", 0.0, 2000.0)  # due before them, so that they don't come to light one by one
     for round_ in range(1000):
@@ -240,5 +240,5 @@ TestQueueMachine = QueueMachine.TestCase
 @pytest.mark.parametrize(
     ("failures", "seconds"), [(1, 0.005), (2, 0.01), (5, 0.08), (18, 655.36), (19, 1000), (10_000, 1000)]
 )
-def test_the_backoff_doubles_up_to_the_bound(failures: int, seconds: float) -> None:
+def test_backoff_doubles_up_to_the_bound(failures: int, seconds: float) -> None:
     assert Exponential().delay(failures) == pytest.approx(seconds)

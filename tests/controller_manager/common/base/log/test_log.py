@@ -17,39 +17,39 @@ def fail(token: str) -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_failure_is_told_without_the_variables_around_it(begin, as_json: bool) -> None:
+def test_logged_traceback_contains_no_variables(begin, as_json: bool) -> None:
     out, log = begin(json=as_json)
     try:
         fail(SECRET)
     except ValueError:
         log.exception("it failed", step="refusal")
-    told = out.getvalue()
-    assert "a token of 18 characters was refused" in told
-    assert "in fail" in told
-    assert SECRET not in told
+    output = out.getvalue()
+    assert "a token of 18 characters was refused" in output
+    assert "in fail" in output
+    assert SECRET not in output
 
 
-def test_without_a_configuration_debug_lines_stay_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unconfigured_log_omits_debug_lines(capsys: pytest.CaptureFixture[str]) -> None:
     structlog.reset_defaults()
     log = get_logger("test")
     log.debug("unheard")
     log.warning("heard")
-    told = capsys.readouterr()
-    assert ("unheard" in told.err, "heard" in told.err, told.out) == (False, True, "")
+    output = capsys.readouterr()
+    assert ("unheard" in output.err, "heard" in output.err, output.out) == (False, True, "")
 
 
-def test_a_json_line_has_the_keys_of_other_components(begin):
+def test_json_line_has_upstream_keys(begin):
     out, log = begin(json=True, levels=Levels(6))
     log.info("said", port=1)
     log.debug("asked", v=6, error="why")
     log.warning("odd")
     log.error("failed", error=TimeoutError(), names=("a", "b"), key=Key("ns", "a"))
-    told = [json.loads(line) for line in out.getvalue().splitlines()]
-    for one in told:
+    output = [json.loads(line) for line in out.getvalue().splitlines()]
+    for one in output:
         assert one.pop("ts") > 1.7e12
         assert one.pop("caller").startswith("log/test_log.py:")
         assert one.pop("logger") == "test"
-    assert told == [
+    assert output == [
         {"msg": "said", "v": 0, "port": 1},
         {"msg": "asked", "v": 6, "err": "why"},
         {"msg": "odd", "severity": "warning"},
@@ -58,7 +58,7 @@ def test_a_json_line_has_the_keys_of_other_components(begin):
     assert list(json.loads(out.getvalue().splitlines()[0])) == ["ts", "logger", "caller", "msg", "v", "port"]
 
 
-def test_levels(begin):
+def test_levels_filter_debug_lines(begin):
     out, log = begin(levels=Levels(5))
     log.debug("four")
     log.debug("five", v=5)
@@ -87,13 +87,13 @@ def test_levels(begin):
         ((("queue", 9), ("loop", 3), ("*", 7)), 3),
     ],
 )
-def test_levels_of_single_files(patterns, level):
+def test_level_of_file_by_pattern(patterns, level):
     file = "/opt/controller_manager/work/loop.py"
     one = Levels(2, patterns)
     assert [one.shows(number, file) for number in (2, 3, 4, 5, 6)] == [True, *(level >= n for n in (3, 4, 5, 6))]
 
 
-def test_a_file_with_a_level_of_its_own_speaks_up(begin):
+def test_file_pattern_raises_level(begin):
     out, log = begin(levels=Levels(0, (("test_lo?", 4),)))
     log.debug("heard")
     log.debug("unheard", v=5)
@@ -101,7 +101,7 @@ def test_a_file_with_a_level_of_its_own_speaks_up(begin):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         ("Authorization: Bearer abc.def-ghi_j=", "Authorization: Bearer <masked>"),
         ("basic dXNlcjpwYXNz, more", "basic <masked>, more"),
@@ -115,11 +115,11 @@ def test_a_file_with_a_level_of_its_own_speaks_up(begin):
         ("the basic idea of a bearer", "the basic idea of a bearer"),
     ],
 )
-def test_what_looks_like_a_secret_is_masked(text, told):
-    assert without_secrets(text) == told
+def test_secrets_are_masked(text, output):
+    assert without_secrets(text) == output
 
 
-def test_every_line_is_looked_at(begin):
+def test_secrets_in_fields_are_masked(begin):
     for as_json in (True, False):
         out, log = begin(json=as_json)
         log.warning("refused", header=f"Bearer {SECRET}", proxies=[f"http://me:{SECRET}@proxy"])

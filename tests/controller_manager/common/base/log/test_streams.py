@@ -14,7 +14,7 @@ class Broken(io.StringIO):
         raise BrokenPipeError
 
 
-def test_one_stream_takes_everything():
+def test_one_stream_takes_all_severities():
     out = io.StringIO()
     streams = Streams(out)
     for severity in "IWEF":
@@ -22,7 +22,7 @@ def test_one_stream_takes_everything():
     assert out.getvalue() == "I\nW\nE\nF\n"
 
 
-def test_two_streams_part_information_from_the_rest():
+def test_info_stream_takes_info_only():
     error, info = io.StringIO(), io.StringIO()
     streams = Streams(error, info)
     for severity in "IWEF":
@@ -30,7 +30,7 @@ def test_two_streams_part_information_from_the_rest():
     assert (error.getvalue(), info.getvalue()) == ("W\nE\nF\n", "I\n")
 
 
-def test_a_broken_pipe_ends_nobody():
+def test_broken_pipe_is_ignored():
     streams = Streams(Broken(), Buffered(Broken(), 10, 1))
     streams.write("E", "lost\n")
     streams.write("I", "lost\n")
@@ -38,7 +38,7 @@ def test_a_broken_pipe_ends_nobody():
 
 
 @pytest.mark.virtual
-async def test_information_waits_until_the_buffer_is_full_or_the_time_has_come():
+async def test_info_is_flushed_when_buffer_is_full_or_time_is_up():
     out = io.StringIO()
     streams = Streams(io.StringIO(), Buffered(out, 10, 5.0))
     streams.write("I", "four\n")
@@ -59,7 +59,7 @@ async def test_information_waits_until_the_buffer_is_full_or_the_time_has_come()
 
 
 @pytest.mark.virtual
-async def test_a_flood_does_not_set_a_timer_for_each_time_the_buffer_is_full(monkeypatch: pytest.MonkeyPatch):
+async def test_full_buffer_does_not_add_timers(monkeypatch: pytest.MonkeyPatch):
     loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
 
     def call_at(when: float, *what: Any, _set: Any = loop.call_at, **more: Any) -> asyncio.TimerHandle:
@@ -76,7 +76,7 @@ async def test_a_flood_does_not_set_a_timer_for_each_time_the_buffer_is_full(mon
     assert out.getvalue() == 1001 * "seven\n"
 
 
-def test_without_a_loop_nothing_waits():
+def test_without_loop_info_is_written_at_once():
     out = io.StringIO()
     Streams(io.StringIO(), Buffered(out, 10, 5.0)).write("I", "at once\n")
     assert out.getvalue() == "at once\n"

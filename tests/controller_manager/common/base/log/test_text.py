@@ -20,7 +20,7 @@ def line(**more):
     return Line(**{**given, **more})
 
 
-def test_the_header_says_severity_local_time_process_and_place():
+def test_header_has_severity_local_time_process_and_place():
     local = time.strftime("%m%d %H:%M:%S", time.localtime(1763664484))
     expected = f'I{local}.123456 {os.getpid():>7} manager.py:123] "said"\n'
     assert as_text(line()) == expected
@@ -48,23 +48,23 @@ def test_the_header_says_severity_local_time_process_and_place():
         ("one\ntwo\r\n", "=<\n\tone\n\ttwo\\x0d\n >"),
     ],
 )
-def test_values_are_written_as_klog_writes_them(value, shown):
+def test_values_are_written_like_klog(value, shown):
     assert as_text(line(fields={"key": value})).endswith(f'] "said" key{shown}\n')
 
 
-def test_the_error_comes_first_then_who_speaks_then_the_fields_then_the_traceback():
+def test_fields_follow_error_and_logger_before_traceback():
     whole = line(severity="E", error="why", logger="gc", fields={"a": 1, "b": "x"}, trace="Traceback:\n  here")
     assert as_text(whole).partition("] ")[2] == (
         '"said" err="why" logger="gc" a=1 b="x" stacktrace=<\n\tTraceback:\n\t  here\n >\n'
     )
 
 
-def test_a_message_can_be_shown_as_it_is():
+def test_verbatim_message_is_not_quoted():
     assert as_text(line(message='FLAG: --v="1"', verbatim=True)).endswith('] FLAG: --v="1"\n')
 
 
 @given(st.text(), st.text())
-def test_nothing_said_can_begin_a_line_of_its_own(message, value):
+def test_message_cannot_start_a_new_log_line(message, value):
     """Whoever reads the log by lines can't be told what nobody said."""
     first, *more = as_text(line(message=message, fields={"key": value}, trace=value)).rstrip("\n").split("\n")
     assert HEADER.match(first)
@@ -73,29 +73,29 @@ def test_nothing_said_can_begin_a_line_of_its_own(message, value):
 
 
 @given(st.text())
-def test_quoted_text_can_be_read_back(text):
+def test_quoted_text_round_trips(text):
     inner = quote(text)[1:-1]
     assert inner.isprintable()
     assert inner.encode("latin-1", "backslashreplace").decode("unicode_escape") == text
 
 
-def test_what_a_component_says_carries_the_place_where_it_says_so(begin):
+def test_line_contains_file_and_line_of_caller(begin):
     out, log = begin()
     log.bind(key="ns/a").warning("failed", error="why", exc_info=None)
-    here = test_what_a_component_says_carries_the_place_where_it_says_so.__code__.co_firstlineno + 2
+    here = test_line_contains_file_and_line_of_caller.__code__.co_firstlineno + 2
     assert re.fullmatch(rf'W.* test_text.py:{here}\] "failed" err="why" logger="test" key="ns/a"\n', out.getvalue())
 
 
 @pytest.mark.parametrize(
     ("method", "severity"), [("info", "I"), ("warning", "W"), ("error", "E"), ("critical", "F"), ("exception", "E")]
 )
-def test_severities(begin, method, severity):
+def test_severity_of_each_method(begin, method, severity):
     out, log = begin()
     getattr(log, method)("said")
     assert out.getvalue()[0] == severity
 
 
-def test_other_libraries_speak_in_the_same_form_from_warnings_on(begin):
+def test_warnings_of_other_libraries_have_the_same_form(begin):
     out, _ = begin()
     try:
         raise OSError("gone")
@@ -111,7 +111,7 @@ def test_other_libraries_speak_in_the_same_form_from_warnings_on(begin):
     assert re.fullmatch(r'W.*"slow" logger="asyncio"', last)
 
 
-def test_the_process_is_named_where_nobody_configured_logs_only(begin, capsys):
+def test_process_name_is_shown_without_configuration_only(begin, capsys):
     import structlog
 
     from controller_manager.common.base.runtime import Runtime

@@ -11,7 +11,7 @@ def ask(**query: str) -> Ask:
     return parse_ask(Request("GET", "/debug/pprof/heap", tuple(query.items())), 30)
 
 
-def test_what_is_asked_for() -> None:
+def test_query_parameters_are_parsed() -> None:
     assert ask() == Ask(30, 0, False)
     assert ask(seconds="1", debug="2", gc="1", other="x") == Ask(1, 2, True)
     assert ask(seconds="120").seconds == 120
@@ -45,10 +45,10 @@ def test_other_numbers_are_bounded(name: str, value: str) -> None:
         ("--use-service-account-credentials", "--use-service-account-credentials"),
     ],
 )
-def test_arguments_that_could_be_secret_are_not_shown(argument: str, shown: str) -> None:
+def test_secret_arguments_are_masked(argument: str, shown: str) -> None:
     assert shown_arguments(["manager", argument, "--v=4"]) == ["manager", shown, "--v=4"]
 
 
-def test_the_value_of_a_secret_may_be_an_argument_of_its_own() -> None:
+def test_secret_in_a_separate_argument_is_masked() -> None:
     assert shown_arguments(["--cloud-token", "hunter2", "rest"]) == ["--cloud-token", "<masked>", "rest"]
     assert shown_arguments(["--use-service-account-credentials", "--v=4"])[1] == "--v=4"

@@ -112,7 +112,7 @@ def taken() -> dict[str, Any]:
     return found
 
 
-def test_what_the_garbage_collector_does_not_list_is_counted_too(taken):
+def test_untracked_objects_are_counted(taken):
     before, after = taken["untracked"]
     count, size = after["Untracked"]
     assert count - before.get("Untracked", (0, 0))[0] == 2 * MANY
@@ -120,24 +120,24 @@ def test_what_the_garbage_collector_does_not_list_is_counted_too(taken):
     assert after["str"][0] - before["str"][0] > MANY  # meanwhile others have gone
 
 
-def test_so_is_what_was_made_before_the_start_was_over(taken):
+def test_objects_frozen_at_start_are_counted(taken):
     assert taken["frozen"]["Owned"][0] == MANY
 
 
-def test_what_has_many_owners_is_counted_once(taken):
+def test_shared_objects_are_counted_once(taken):
     assert taken["shared"]["Owned"][0] == 2
 
 
-def test_others_go_on_meanwhile(taken):
+def test_census_yields_to_other_tasks(taken):
     assert taken["turns"] > 20
 
 
-def test_objects_that_hold_raw_bytes_have_a_believable_size(taken):
+def test_objects_with_raw_bytes_have_plausible_size(taken):
     assert taken["raw"]["Raw"][1] < 1_000_000
     assert taken["raw"]["Pod"][0] >= 10
 
 
-def test_it_ends_at_its_bound(taken):
+def test_census_ends_at_its_bound(taken):
     assert taken["bounded"]
 
 

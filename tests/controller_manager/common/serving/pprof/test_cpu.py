@@ -72,7 +72,7 @@ def run(loop: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 @pytest.mark.parametrize("spend", [compute, hash_in_c])
-def test_what_computes_is_found_with_its_task_and_all_that_waits_for_it(loop: str, spend: Callable[[float], None]):
+def test_computing_task_is_sampled_with_its_stack(loop: str, spend: Callable[[float], None]):
     for _ in range(TRIES):
         profile, spent = run(loop, lambda: measured(spend))
         found = find(profile, spend.__name__, "part", "work")
@@ -86,7 +86,7 @@ def test_what_computes_is_found_with_its_task_and_all_that_waits_for_it(loop: st
     assert profile.period == SECOND // 100
 
 
-async def test_other_threads_are_found_under_their_names():
+async def test_other_threads_are_sampled_by_name():
     stop = threading.Event()
 
     def turn() -> None:
@@ -107,7 +107,7 @@ async def test_other_threads_are_found_under_their_names():
     assert sum(one.values[1] for one in found) > 0.5 * sum(one.values[1] for one in profile.samples)
 
 
-async def test_an_idle_process_has_an_empty_profile():
+async def test_idle_process_has_an_empty_profile():
     profile = await cpu_profile(0.1, describe)
     assert sum(one.values[1] for one in profile.samples) < SECOND // 20
 
@@ -115,9 +115,7 @@ async def test_an_idle_process_has_an_empty_profile():
 @pytest.mark.parametrize(
     ("then", "found"), [(-1, 0), (-500_000, 0), (5_000_000, 5_000_000), (-3_000_000_000, 2_000_000_000)]
 )
-async def test_a_clock_that_goes_back_a_little_counts_nothing(
-    then: int, found: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cpu_clock_stepping_back_counts_nothing(then: int, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that goes back far is that of another thread, all of whose time is new."""
     now = 5_000_000_000
     monkeypatch.setattr(clock, "thread_nanoseconds", lambda ident: now)
@@ -128,7 +126,7 @@ async def test_a_clock_that_goes_back_a_little_counts_nothing(
     assert sum(noted[:1]) == found
 
 
-async def test_the_timer_is_stopped_whatever_ends_a_profile():
+async def test_timer_is_stopped_when_profile_is_cancelled():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await cpu_profile(60, describe)
@@ -137,13 +135,13 @@ async def test_the_timer_is_stopped_whatever_ends_a_profile():
     signal.raise_signal(signal.SIGPROF)
 
 
-async def test_one_at_a_time():
+async def test_second_concurrent_cpu_profile_is_a_conflict():
     with ticking(describe, lambda *_: None), pytest.raises(Conflict, match="another profile uses the profiling timer"):
         await cpu_profile(1, describe)
     assert (await cpu_profile(0.01, describe)).units[-1].type == "cpu"
 
 
-def test_outside_of_the_main_thread_it_says_so():
+def test_cpu_profile_requires_main_thread():
     refused: list[Exception] = []
 
     def ask() -> None:

@@ -62,7 +62,7 @@ def content(response: Response) -> bytes:
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("query", [{}, {"seconds": "1", "gc": "1"}])
 @pytest.mark.virtual
-async def test_every_profile_is_a_file_for_pprof(pages: PprofPages, read: Read, name: str, query: dict[str, str]):
+async def test_every_profile_is_a_valid_pprof_file(pages: PprofPages, read: Read, name: str, query: dict[str, str]):
     began = asyncio.get_running_loop().time()
     response = await get(pages, name, **query)
     took = asyncio.get_running_loop().time() - began
@@ -79,13 +79,13 @@ async def test_every_profile_is_a_file_for_pprof(pages: PprofPages, read: Read, 
 
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.virtual
-async def test_every_profile_can_be_read_as_text(pages: PprofPages, name: str):
+async def test_every_profile_is_available_as_text(pages: PprofPages, name: str):
     response = await get(pages, name, debug="1")
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
     assert content(response).decode().startswith(f"{name} profile: total ")
 
 
-async def test_the_index_leads_to_every_profile(pages: PprofPages):
+async def test_index_links_to_every_profile(pages: PprofPages):
     links: list[str] = []
 
     class Links(html.parser.HTMLParser):
@@ -100,18 +100,18 @@ async def test_the_index_leads_to_every_profile(pages: PprofPages):
     assert f'<td>{len(asyncio.all_tasks())}</td><td><a href="goroutine">' in page
 
 
-async def test_arguments_and_symbols(pages: PprofPages):
+async def test_cmdline_and_symbol_pages(pages: PprofPages):
     assert content(await get(pages, "cmdline")) == b"the-manager\0--master=https://<masked>@c"
     assert content(await get(pages, "symbol")) == b"num_symbols: 0\n"
 
 
 @pytest.mark.parametrize("name", ["nothing", "heap/", "../metrics", "heap/heap", "HEAP"])
-async def test_what_there_is_not(pages: PprofPages, name: str):
+async def test_unknown_profile_is_not_found(pages: PprofPages, name: str):
     with pytest.raises(NotFound, match=r"^there is no profile .*; there are allocs, block, "):
         await get(pages, name)
 
 
-async def test_too_long_is_refused_before_anything_begins(pages: PprofPages):
+async def test_excessive_seconds_are_refused_before_start(pages: PprofPages):
     with pytest.raises(BadRequest):
         await get(pages, "profile", seconds="121")
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
@@ -129,7 +129,7 @@ async def test_too_long_is_refused_before_anything_begins(pages: PprofPages):
     ],
 )
 @pytest.mark.virtual
-async def test_one_of_a_kind_at_a_time(pages: PprofPages, first: str, second: str, together: bool):
+async def test_concurrent_profiles_of_one_kind_conflict(pages: PprofPages, first: str, second: str, together: bool):
     async with Tasks() as tasks:
         running = tasks.start(get(pages, first, seconds="120"), name="first")
         await asyncio.sleep(1)

@@ -20,7 +20,7 @@ TEXT = json.dumps([f"{number:0>10000}" for number in range(100)])
 ALLOCATES, CALLS = "JSONDecoder.raw_decode", "JSONDecoder.decode"
 
 
-async def test_without_seconds_a_frame_is_a_type(monkeypatch):
+async def test_heap_snapshot_has_types_as_frames(monkeypatch):
     found = Census(cut=True)
     found.count(["a", "b", 1])
 
@@ -51,7 +51,7 @@ async def allocate_soon(held: list[object]) -> None:
 
 
 @pytest.mark.parametrize("main", [heap.IN_USE, heap.ALLOCATED])
-async def test_with_seconds_what_allocates_meanwhile_is_told(main: str):
+async def test_heap_delta_shows_allocations_by_line(main: str):
     held: list[object] = []
     allocate(held)
     async with Tasks() as tasks:
@@ -67,7 +67,7 @@ async def test_with_seconds_what_allocates_meanwhile_is_told(main: str):
     assert any("freed" in comment for comment in profile.comments)
 
 
-async def test_where_everything_is_traced_the_change_is_told():
+async def test_heap_delta_under_full_tracing_shows_the_change():
     held: list[object] = []
     tracemalloc.start(10)
     try:
@@ -82,7 +82,7 @@ async def test_where_everything_is_traced_the_change_is_told():
         tracemalloc.stop()
 
 
-async def test_tracing_ends_when_its_asker_leaves_and_when_it_takes_too_much(monkeypatch):
+async def test_tracing_stops_on_cancel_and_memory_limit(monkeypatch):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await heap.allocation_profile(60, heap.IN_USE)
@@ -109,12 +109,12 @@ INNER = next(
         (functools, INNER),
     ],
 )
-def test_a_line_tells_its_function(module: ModuleType, code: CodeType):
+def test_line_maps_to_its_function(module: ModuleType, code: CodeType):
     last = max(line for _, _, line in code.co_lines() if line)
     frame = heap._function(module.__name__, code.co_filename, last)
     assert frame == (code.co_qualname, code.co_filename, last, code.co_firstlineno)
 
 
 @pytest.mark.parametrize("module", ["", "builtins", "__main__", __name__])
-def test_a_line_whose_function_nobody_knows_stands_for_itself(module: str):
+def test_line_without_known_function_is_named_by_number(module: str):
     assert heap._function(module, "/nowhere/else.py", 7) == ("line 7", "/nowhere/else.py", 7, 7)

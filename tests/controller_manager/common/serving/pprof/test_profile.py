@@ -25,11 +25,11 @@ def profile(samples: list[Sample]) -> Profile:
 
 
 @given(before=SAMPLES, added=SAMPLES)
-def test_what_was_added_is_the_difference(before: list[Sample], added: list[Sample]) -> None:
+def test_difference_contains_added_samples(before: list[Sample], added: list[Sample]) -> None:
     change = profile(before + added).since(profile(before))
     assert sums(change) == sums(profile(added))
     assert change.comments == ("a comment",)
 
 
-def test_equal_labels_are_equal_whatever_their_order() -> None:
+def test_labels_are_equal_in_any_order() -> None:
     assert labels_of({"b": "1", "a": "2", "c": ""}) == labels_of({"a": "2", "b": "1"})

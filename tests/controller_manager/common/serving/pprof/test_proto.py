@@ -46,7 +46,7 @@ def named(sample: Sample, names: Modules) -> Sample:
 
 @settings(max_examples=150)
 @given(samples=st.lists(SAMPLES, max_size=8).map(tuple))
-def test_every_sample_comes_back(read: Read, samples: tuple[Sample, ...]) -> None:
+def test_samples_round_trip(read: Read, samples: tuple[Sample, ...]) -> None:
     found = read(encode(Profile((Unit("a", "count"), Unit("b", "bytes")), samples), "program"))
     names = Modules()
     assert samples_of(found) == [named(one, names) for one in samples]
@@ -56,7 +56,7 @@ def test_every_sample_comes_back(read: Read, samples: tuple[Sample, ...]) -> Non
     assert len({one.id for one in found.function} | {0}) == len(found.function) + 1
 
 
-def test_what_stands_at_the_head(read: Read) -> None:
+def test_header_has_units_times_and_mapping(read: Read) -> None:
     cpu = Unit("cpu", "nanoseconds")
     found = read(encode(Profile((cpu,), (), ("one", "two"), "cpu", 10, 1.5, 2.25), "program"))
     text = found.string_table
@@ -72,6 +72,6 @@ def test_what_stands_at_the_head(read: Read) -> None:
     assert mapping.has_line_numbers
 
 
-def test_what_is_no_text_is_shown_as_far_as_it_is(read: Read) -> None:
+def test_invalid_unicode_is_replaced(read: Read) -> None:
     found = read(encode(Profile((Unit("a", "count"),), (Sample((), (("thread", "a\udcff"),), (1,)),)), "program"))
     assert "a?" in found.string_table

@@ -21,7 +21,7 @@ def describe(task: str) -> dict[str, str]:
     return {"task": task}
 
 
-async def test_every_task_says_what_it_does():
+async def test_task_text_shows_state_and_stack():
     event = asyncio.Event()
     async with Tasks() as tasks:
         first = tasks.start(wait_inside(event), name="first")
@@ -39,13 +39,13 @@ async def test_every_task_says_what_it_does():
         assert {found[name].state for name in ("first", "third", "new")} == {"ready"}
         assert found[me.get_name()].state == "running"
         own = [function for function, *_ in found[me.get_name()].stack]
-        assert own[-1] == "test_every_task_says_what_it_does"
+        assert own[-1] == "test_task_text_shows_state_and_stack"
         text = tasks_as_text(found.values())
     block = next(block for block in text.split("\n\n") if "second" in block)
     assert re.fullmatch(r'task "second" \[waiting for first\]:\n\S+wait_for\(\)\n\t/.*test_tasks.py:\d+', block)
 
 
-async def test_equal_stacks_are_counted_in_the_text_and_labelled_each_in_the_profile():
+async def test_equal_stacks_are_grouped_in_text_only():
     event = asyncio.Event()
     async with Tasks() as tasks:
         for number in range(8):
@@ -67,7 +67,7 @@ def hold(stop: threading.Event) -> None:
     stop.wait()
 
 
-async def test_every_thread_says_what_it_does():
+async def test_threads_are_listed_with_stacks():
     stop = threading.Event()
     thread = threading.Thread(target=hold, args=(stop,), name="holding")
     thread.start()

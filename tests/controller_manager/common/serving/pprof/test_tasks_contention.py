@@ -18,7 +18,7 @@ def describe(task: str) -> dict[str, str]:
     return {"task": task, "controller": ""}
 
 
-def test_a_stretch_counts_once_for_what_was_seen_first():
+def test_hold_counts_once_for_its_first_stack():
     found = Contention(describe, on=True)
     found.record(Hold(0, (look(5, A), look(10, B), look(20, A)), 30))
     found.record(Hold(100, (look(105, B),), 140))
@@ -27,7 +27,7 @@ def test_a_stretch_counts_once_for_what_was_seen_first():
     assert len(found) == 2
 
 
-def test_a_bounded_number_of_stacks_is_kept(monkeypatch):
+def test_number_of_contention_stacks_is_bounded(monkeypatch):
     monkeypatch.setattr(tasks, "_MOST_STACKS", 1)
     found = Contention(describe, on=True)
     for stack in (A, B, B):
@@ -36,7 +36,7 @@ def test_a_bounded_number_of_stacks_is_kept(monkeypatch):
     assert len(found) == 3
 
 
-def test_it_is_labelled_with_the_task_that_held_it():
+def test_contention_is_labelled_with_its_task():
     found = Contention(describe, on=True)
     found.record(Hold(0, (look(5, A, "holder"), look(10, A)), 30))
     assert [(one.labels, one.values) for one in found.profile().samples] == [
@@ -48,11 +48,11 @@ def test_it_is_labelled_with_the_task_that_held_it():
 @pytest.mark.parametrize(
     ("on", "words"), [(True, "From 30 ms on it is always seen, below 20 ms never"), (False, "Nothing is recorded")]
 )
-def test_it_says_what_is_recorded(on: bool, words: str):
+def test_contention_comment_shows_threshold(on: bool, words: str):
     assert words in Contention(describe, on=on).profile().comments[0]
 
 
-def test_there_are_no_mutexes_and_it_says_so():
+def test_mutex_profile_is_empty_with_comment():
     profile = mutex_profile()
     assert profile.samples == ()
     assert "without locks" in profile.comments[0]

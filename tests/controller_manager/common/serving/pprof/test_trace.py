@@ -26,7 +26,7 @@ def describe(task: str) -> dict[str, str]:
     return {"task": task}
 
 
-async def test_stretches_come_in_order_with_what_each_task_did():
+async def test_trace_contains_stretches_in_order():
     for seconds in (0.5, 2.0, 8.0):  # a machine that is busy with others leaves too little to look at now and then
         began = time.monotonic_ns()
         async with Tasks() as tasks:
@@ -51,7 +51,7 @@ async def test_stretches_come_in_order_with_what_each_task_did():
     assert waits[1].stack[-1].function == "rest"
 
 
-async def test_it_ends_at_its_bound(monkeypatch):
+async def test_trace_ends_at_its_bound(monkeypatch):
     monkeypatch.setattr(trace, "_MOST_STRETCHES", 3)
     async with Tasks() as tasks:
         for number in range(9):

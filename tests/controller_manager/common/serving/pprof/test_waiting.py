@@ -75,7 +75,7 @@ async def stubborn() -> AsyncIterator[int]:
         (closing, ["forever", "stubborn", "closing"]),
     ],
 )
-async def test_the_chain_of_what_is_waited_for(work, names: list[str]):
+async def test_waiting_stack_follows_awaited_objects(work, names: list[str]):
     coroutine = work()
     async with Tasks() as tasks:
         tasks.start(coroutine, name="waits")
@@ -85,7 +85,7 @@ async def test_the_chain_of_what_is_waited_for(work, names: list[str]):
     assert found[-1][2] > work.__code__.co_firstlineno
 
 
-async def test_a_chain_goes_through_other_modules():
+async def test_waiting_stack_crosses_modules():
     coroutine = through_a_context()
     async with Tasks() as tasks:
         tasks.start(coroutine, name="waits")
@@ -95,7 +95,7 @@ async def test_a_chain_goes_through_other_modules():
     assert [name.rpartition(".")[2] for name in names][:2] == ["forever", "context"]
 
 
-async def test_what_has_not_begun_or_has_ended_has_a_short_stack():
+async def test_unstarted_or_closed_coroutine_has_short_stack():
     coroutine = forever()
     assert [function for function, *_ in waiting_stack(coroutine)] == ["forever"]
     coroutine.close()
@@ -106,7 +106,7 @@ async def dig(depth: int) -> None:
     await (dig(depth - 1) if depth else forever())
 
 
-async def test_a_deep_stack_keeps_its_innermost_frames():
+async def test_deep_stack_keeps_its_innermost_frames():
     coroutine = dig(2 * stacks.DEEPEST)
     async with Tasks() as tasks:
         tasks.start(coroutine, name="deep")

@@ -15,7 +15,7 @@ async def page(replica: Replica, path: str) -> str:
 
 
 @pytest.mark.flag("version")
-async def test_the_version_that_was_set_is_reported():
+async def test_version_flag_is_reported_in_metrics_and_statusz():
     async with Cluster() as cluster:
         open_paths = "--authorization-always-allow-paths=/metrics,/statusz"
         replica = await cluster.manage("--version=v1.36.7-rebuilt", open_paths)

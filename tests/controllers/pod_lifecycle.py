@@ -54,23 +54,25 @@ def state(status: Tree) -> str:
     return str(status["state"]["waiting"]["reason"])
 
 
-def seen(tree: Tree) -> str:
+def summary(tree: Tree) -> str:
     """Return the phase, and the containers with their states and restarts."""
     status = tree["status"]
     listed = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     listed += status.get("ephemeralContainerStatuses", [])
-    told = [f"{one['name']} {state(one)}{'*' * min(one['restartCount'], 9)}" for one in listed]
-    return ", ".join([status["phase"], *told])
+    states = [f"{one['name']} {state(one)}{'*' * min(one['restartCount'], 9)}" for one in listed]
+    return ", ".join([status["phase"], *states])
 
 
-def live(tree: Tree, stages: Stages = SHIPPED, begin: float = 0.0, until: float = 1000.0) -> tuple[Tree, list[str]]:
+def run_lifecycle(
+    tree: Tree, stages: Stages = SHIPPED, begin: float = 0.0, until: float = 1000.0
+) -> tuple[Tree, list[str]]:
     """Return the pod after its life, and each change of it with the second."""
     now, history = begin, []
     for _ in range(200):
         decision = decide(POD.decode(msgspec.json.encode(tree)), stages, PLACE, START + now)
         if decision.status:
             tree = apply(tree, decision.status)
-            history.append(f"{now:g}: {seen(tree)}")
+            history.append(f"{now:g}: {summary(tree)}")
         if decision.removes:
             history.append(f"{now:g}: gone")
             break
@@ -85,7 +87,7 @@ def conditions(tree: Tree) -> dict[str, tuple[str, str]]:
     return {one["type"]: (one["status"], one.get("reason", "")) for one in tree["status"]["conditions"]}
 
 
-def own(*stages: Tree) -> Stages:
+def with_stages(*stages: Tree) -> Stages:
     return Stages([*stages_of({"stages": list(stages)}), *SHIPPED.listed])
 
 
@@ -95,5 +97,5 @@ SLOW = {"name": "slow", "from": ["waiting"], "to": "running", "delay": "3s"}
 
 
 def annotated(tree: Tree, **annotations: str) -> Tree:
-    given = {f"{NOTE}/{name.replace('_', '-')}": value for name, value in annotations.items()}
-    return {**tree, "metadata": {**tree["metadata"], "annotations": given}}
+    notes = {f"{NOTE}/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return {**tree, "metadata": {**tree["metadata"], "annotations": notes}}

@@ -13,14 +13,14 @@ from controller_manager.common.transport.http_transport import HttpTransport
 from controller_manager.common.transport.transport import Transport
 
 OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})
-Talk = Callable[[DuplexStream], Awaitable[None]]
+StreamHandler = Callable[[DuplexStream], Awaitable[None]]
 
 
 class Handler:
     """Changes to `echo/1` and lets `talk` have the stream, where it is asked for."""
 
-    def __init__(self, talk: Talk) -> None:
-        self.talk = talk
+    def __init__(self, handle_stream: StreamHandler) -> None:
+        self.handle_stream = handle_stream
         self.requests: list[Request] = []
         self.ended = asyncio.Event()
 
@@ -35,7 +35,7 @@ class Handler:
 
     async def _serve(self, stream: DuplexStream) -> None:
         try:
-            await self.talk(stream)
+            await self.handle_stream(stream)
         finally:
             self.ended.set()
 

@@ -60,40 +60,40 @@ def wanted(one: Pod, **more: Any) -> Wanted:
     return Wanted(one.metadata.uid, requirements_of(one), **more)
 
 
-def chosen(state: ClusterState, one: Pod, **more: Any) -> str:
+def choose_node(state: ClusterState, one: Pod, **more: Any) -> str:
     """The node for a pod, or why there is none."""
     found = Decider(state).decide(wanted(one, **more))
     return found.node if isinstance(found, Choice) else found.message
 
 
-def allowed(state: ClusterState, one: Pod) -> set[str]:
+def allowed_nodes(state: ClusterState, one: Pod) -> set[str]:
     """The nodes that a pod may be on."""
     found = Decider(state).decide(wanted(one))
     if not isinstance(found, Choice):
         return set()
     every = {each.name for each in state.order}
-    return {name for name in every if _may_be(state, name, one)}
+    return {name for name in every if _fits(state, name, one)}
 
 
-def _may_be(state: ClusterState, name: str, one: Pod) -> bool:
+def _fits(state: ClusterState, name: str, one: Pod) -> bool:
     decider, want = Decider(state), wanted(one)
     return decider.fits(want, state.nodes[name], decider.relations(want))
 
 
-def room_for(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionBudget) -> PreemptionPlan | str:
+def preempt(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionBudget) -> PreemptionPlan | str:
     """Who has to go for a pod, or why nobody has to."""
     found = make_room(decider, want, why, budgets)
-    plan = found if isinstance(found, str) else found.go_on(TimeSlice())
-    assert plan is not None
-    return plan
+    plan_preemption = found if isinstance(found, str) else found.go_on(TimeSlice())
+    assert plan_preemption is not None
+    return plan_preemption
 
 
-def plan(state: ClusterState, one: Pod, *budgets: PodDisruptionBudget) -> tuple[str, list[str]] | str:
+def plan_preemption(state: ClusterState, one: Pod, *budgets: PodDisruptionBudget) -> tuple[str, list[str]] | str:
     """The node where room is made for a pod, and who has to go; or why nobody has to."""
     decider, want = Decider(state), wanted(one)
     why = decider.decide(want)
     assert isinstance(why, NoFit)
-    found = room_for(decider, want, why, *budgets)
+    found = preempt(decider, want, why, *budgets)
     if isinstance(found, str):
         return found
     return found.node, sorted(victim.uid for victim in found.victims)

@@ -27,13 +27,13 @@ class Visit:
         self.loop = asyncio.get_running_loop()
         self.since = self.loop.time()
 
-    async def lives(self) -> tuple[float, bytes]:
+    async def seconds_until_closed(self) -> tuple[float, bytes]:
         """Seconds until the other side has closed, and what it said before."""
         try:
-            said = await self.reader.read()
+            response = await self.reader.read()
         except ConnectionResetError:
-            said = b""
-        return round(self.loop.time() - self.since), said
+            response = b""
+        return round(self.loop.time() - self.since), response
 
 
 @asynccontextmanager
@@ -50,29 +50,29 @@ async def visiting(*, secured: bool = False) -> AsyncIterator[Visit]:
 
 
 @pytest.mark.virtual
-async def test_a_handshake_that_does_not_begin_is_ended():
+async def test_handshake_that_does_not_begin_is_ended():
     async with visiting(secured=True) as visit:
-        assert await visit.lives() == (32, b"")
+        assert await visit.seconds_until_closed() == (32, b"")
 
 
 @pytest.mark.virtual
 async def test_handshake_that_stops_after_its_first_byte_is_ended():
     async with visiting(secured=True) as visit:
         visit.writer.write(b"\x16")
-        assert await visit.lives() == (15, b"")
+        assert await visit.seconds_until_closed() == (15, b"")
 
 
 @pytest.mark.virtual
-async def test_a_client_that_says_nothing_at_first_is_let_go():
+async def test_silent_new_client_is_disconnected():
     async with visiting() as visit:
-        assert await visit.lives() == (32, b"")
+        assert await visit.seconds_until_closed() == (32, b"")
 
 
 @pytest.mark.virtual
-async def test_a_head_that_comes_byte_by_byte_is_not_waited_for():
+async def test_slow_head_is_disconnected():
     async with visiting() as visit, asyncio.TaskGroup() as group:
         dripping = group.create_task(drip(visit, HEAD + b"x-more: " + b"x" * 100))
-        assert await visit.lives() == (32, b"")
+        assert await visit.seconds_until_closed() == (32, b"")
         dripping.cancel()
 
 
@@ -83,41 +83,41 @@ async def drip(visit: Visit, data: bytes) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_later_head_has_as_long_from_its_first_byte():
+async def test_later_head_has_its_own_timeout():
     async with visiting() as visit:
         visit.writer.write(HEAD + b"\r\n")
         assert (await visit.reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
         await asyncio.sleep(100)
         visit.writer.write(HEAD)
-        assert await visit.lives() == (132, b"")
+        assert await visit.seconds_until_closed() == (132, b"")
 
 
 @pytest.mark.virtual
-async def test_between_requests_a_client_may_be_silent_for_five_minutes():
+async def test_idle_keep_alive_connection_lasts_five_minutes():
     async with visiting() as visit:
         visit.writer.write(HEAD + b"\r\n")
-        seconds, said = await visit.lives()
+        seconds, response = await visit.seconds_until_closed()
     assert seconds == 300
-    assert said.endswith(b"hello")
+    assert response.endswith(b"hello")
 
 
 @pytest.mark.virtual
-async def test_a_slow_answer_is_not_cut_by_the_begin_of_the_next_request():
+async def test_slow_response_is_not_cut_by_next_request():
     async with visiting() as visit:
         visit.writer.write(HEAD.replace(b"/a", b"/a100") + b"\r\n")
         await asyncio.sleep(1)
         visit.writer.write(HEAD)
-        seconds, said = await visit.lives()
-    assert said.endswith(b"hello")
+        seconds, response = await visit.seconds_until_closed()
+    assert response.endswith(b"hello")
     assert 100 < seconds < 140
 
 
 @pytest.mark.virtual
-async def test_a_body_has_a_minute():
+async def test_body_has_one_minute():
     async with visiting() as visit:
         visit.writer.write(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello")
-        seconds, said = await visit.lives()
-    assert said.startswith(b"HTTP/1.1 400")
+        seconds, response = await visit.seconds_until_closed()
+    assert response.startswith(b"HTTP/1.1 400")
     assert 60 <= seconds < 64
 
 
@@ -138,7 +138,7 @@ class Watch(AsyncIterator[bytes]):
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("stream", "seconds"), [(endless, 30), (Watch, 5)])
-async def test_who_takes_nothing_is_cut_off_in_time(stream, seconds):
+async def test_client_not_reading_is_cut_off_in_time(stream, seconds):
     """A piece of an answer has half a minute; a watch is over when its time is, whatever its reader does."""
 
     async def answer(_: Request) -> Response:

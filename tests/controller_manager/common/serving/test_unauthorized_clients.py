@@ -17,8 +17,8 @@ from controller_manager.common.serving.http_server import HTTPServer, ServerLimi
 pytestmark = pytest.mark.both_loops
 
 BIG = 2_000_000
-STRANGER = b"POST /stranger HTTP/1.1\r\nhost: x\r\n"
-FRIEND = b"POST /friend HTTP/1.1\r\nhost: x\r\n"
+UNAUTHORIZED = b"POST /stranger HTTP/1.1\r\nhost: x\r\n"
+AUTHORIZED = b"POST /friend HTTP/1.1\r\nhost: x\r\n"
 
 
 class RefusingHandler:
@@ -61,8 +61,8 @@ async def serving(handler: Any, **limits: int) -> AsyncIterator[HTTPServer]:
 
 
 @contextlib.asynccontextmanager
-async def visit(
-    server: HTTPServer, say: bytes = b""
+async def connect(
+    server: HTTPServer, data: bytes = b""
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection whose client has said something, and takes little at a time."""
     client = socket.socket()
@@ -70,7 +70,7 @@ async def visit(
     client.setblocking(False)
     await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
     reader, writer = await asyncio.open_connection(sock=client, limit=1000)
-    writer.write(say)
+    writer.write(data)
     try:
         yield reader, writer
     finally:
@@ -79,12 +79,12 @@ async def visit(
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
     """All that is said until the connection ends, which it must."""
-    said = []
+    response = []
     with contextlib.suppress(ConnectionResetError):
         async with asyncio.timeout(60):
             while more := await reader.read(1000):
-                said.append(more)
-    return b"".join(said)
+                response.append(more)
+    return b"".join(response)
 
 
 async def until(condition: Any) -> None:
@@ -94,26 +94,26 @@ async def until(condition: Any) -> None:
 
 
 @pytest.mark.parametrize("framing", [b"content-length: %d\r\n\r\n" % BIG, b"transfer-encoding: chunked\r\n\r\n5\r\n"])
-async def test_a_stranger_is_judged_by_the_head_and_shown_out_while_the_body_is_still_to_come(framing):
+async def test_unauthorized_request_is_refused_before_its_body(framing):
     handler = RefusingHandler()
-    async with serving(handler) as server, visit(server, STRANGER + framing + b"hello") as (reader, _):
-        said = await answer(reader)
-        assert said.startswith(b"HTTP/1.1 401 ")
-        assert b"connection: close" in said
-        assert json.loads(said.partition(b"\r\n\r\n")[2])["reason"] == "Unauthorized"
+    async with serving(handler) as server, connect(server, UNAUTHORIZED + framing + b"hello") as (reader, _):
+        response = await answer(reader)
+        assert response.startswith(b"HTTP/1.1 401 ")
+        assert b"connection: close" in response
+        assert json.loads(response.partition(b"\r\n\r\n")[2])["reason"] == "Unauthorized"
     assert [request.body for request in handler.judged] == [b""]
     assert server.held == 0
 
 
-async def test_a_stranger_can_read_the_refusal_although_it_has_sent_more():
-    head = STRANGER + b"content-length: %d\r\n\r\n" % BIG
-    async with serving(RefusingHandler()) as server, visit(server, head + b"x" * 1_000_000) as (reader, _):
+async def test_unauthorized_client_still_sending_reads_refusal():
+    head = UNAUTHORIZED + b"content-length: %d\r\n\r\n" % BIG
+    async with serving(RefusingHandler()) as server, connect(server, head + b"x" * 1_000_000) as (reader, _):
         assert (await answer(reader)).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_what_a_stranger_goes_on_to_send_is_not_taken():
-    head = STRANGER + b"content-length: 1000000000\r\n\r\n"
-    async with serving(RefusingHandler()) as server, visit(server, head) as (_, writer):
+async def test_body_of_unauthorized_client_is_not_read():
+    head = UNAUTHORIZED + b"content-length: 1000000000\r\n\r\n"
+    async with serving(RefusingHandler()) as server, connect(server, head) as (_, writer):
         sent = 0
         with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):
             async with asyncio.timeout(10):
@@ -124,44 +124,44 @@ async def test_what_a_stranger_goes_on_to_send_is_not_taken():
         assert sent < 50_000_000  # what the buffers of two sockets hold at most
 
 
-async def test_a_body_that_came_with_the_head_of_a_refused_request_ends_no_connection():
-    async with serving(RefusingHandler()) as server, visit(server, b"") as (reader, writer):
+async def test_request_with_early_body_keeps_connection():
+    async with serving(RefusingHandler()) as server, connect(server, b"") as (reader, writer):
         for _ in range(2):
-            writer.write(FRIEND + b"content-length: 5\r\n\r\nhello")
+            writer.write(AUTHORIZED + b"content-length: 5\r\n\r\nhello")
             await reader.readuntil(b"\r\n\r\n5")
 
 
-async def test_only_who_is_let_in_is_told_to_go_on():
+async def test_only_authorized_client_gets_100_continue():
     expecting = b"expect: 100-continue\r\nconnection: close\r\ncontent-length: 5\r\n\r\n"
     async with serving(RefusingHandler()) as server:
-        async with visit(server, STRANGER + expecting) as (reader, _):
+        async with connect(server, UNAUTHORIZED + expecting) as (reader, _):
             assert (await answer(reader)).startswith(b"HTTP/1.1 401 ")
-        async with visit(server, FRIEND + expecting) as (reader, writer):
+        async with connect(server, AUTHORIZED + expecting) as (reader, writer):
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             writer.write(b"hello")
             assert (await answer(reader)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_bodies_are_not_inflated():
+async def test_bodies_are_not_decompressed():
     packed, handler = gzip.compress(b" " * 1_000_000), RefusingHandler()
     head = b"content-encoding: gzip\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(packed)
-    async with serving(handler) as server, visit(server, FRIEND + head + packed) as (reader, _):
+    async with serving(handler) as server, connect(server, AUTHORIZED + head + packed) as (reader, _):
         assert (await answer(reader)).startswith(b"HTTP/1.1 200 ")
     assert handler.bodies == [packed]
 
 
-async def test_a_body_counts_until_it_is_answered_and_so_do_all_of_a_caller():
+async def test_bodies_count_per_caller_until_answered():
     handler = RefusingHandler()
     handler.go_on.clear()
     async with serving(handler, body=BIG) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(6):
-            head = FRIEND + b"connection: close\r\ncontent-length: %d\r\n\r\n" % BIG
-            _, writer = await stack.enter_async_context(visit(server, head))
+            head = AUTHORIZED + b"connection: close\r\ncontent-length: %d\r\n\r\n" % BIG
+            _, writer = await stack.enter_async_context(connect(server, head))
             writer.write(b"x" * BIG)
         await until(lambda: len(handler.bodies) == 4)
         assert server.held == 4 * BIG
         await stack.enter_async_context(
-            visit(server, b"POST /other HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n")
+            connect(server, b"POST /other HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n")
         )
         await until(lambda: server.held == 4 * BIG + 300_000)
         assert len(handler.bodies) == 4
@@ -171,44 +171,44 @@ async def test_a_body_counts_until_it_is_answered_and_so_do_all_of_a_caller():
 
 
 @pytest.mark.parametrize("noise", [b"1;" + b"x" * 100_000, b"1\r\nx\r\n" * 20_000])
-async def test_framing_without_content_is_no_body(noise):
+async def test_endless_chunk_framing_is_refused(noise):
     handler = RefusingHandler()
-    head = FRIEND + b"transfer-encoding: chunked\r\n\r\n"
-    async with serving(handler) as server, visit(server, head) as (reader, writer):
+    head = AUTHORIZED + b"transfer-encoding: chunked\r\n\r\n"
+    async with serving(handler) as server, connect(server, head) as (reader, writer):
         waiting = asyncio.ensure_future(answer(reader))
         with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
             while not waiting.done():
                 writer.write(noise)
                 await asyncio.sleep(0.001)
-        said = await waiting
-        assert not said or said.startswith(b"HTTP/1.1 400 ")  # a reset may overtake the answer
+        response = await waiting
+        assert not response or response.startswith(b"HTTP/1.1 400 ")  # a reset may overtake the answer
     assert not handler.bodies
     assert server.held == 0
 
 
-async def test_answers_that_nobody_takes_share_a_budget_and_the_slowest_is_cut_off():
+async def test_unread_responses_share_a_budget():
     handler = RefusingHandler()
     async with serving(handler, backlog=3_500_000) as server, contextlib.AsyncExitStack() as stack:
         request = b"GET /list HTTP/1.1\r\nhost: x\r\n\r\n"
-        waiting = [await stack.enter_async_context(visit(server, request)) for _ in range(3)]
+        waiting = [await stack.enter_async_context(connect(server, request)) for _ in range(3)]
         await until(lambda: server.held == 3_000_000)
-        newest = await stack.enter_async_context(visit(server, request))
+        newest = await stack.enter_async_context(connect(server, request))
         await until(lambda: handler.cut_off)  # who takes something before is not the slowest any more
-        said = {asyncio.create_task(answer(reader)): reader for reader, _ in (*waiting, newest)}
-        ended, others = await asyncio.wait(said, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        response = {asyncio.create_task(answer(reader)): reader for reader, _ in (*waiting, newest)}
+        ended, others = await asyncio.wait(response, timeout=60, return_when=asyncio.FIRST_COMPLETED)
         for one in others:
             one.cancel()
-        assert [said[one] is newest[0] for one in ended] == [False]
+        assert [response[one] is newest[0] for one in ended] == [False]
         await until(lambda: server.held == 3_000_000)
     await until(lambda: server.held == 0)
     assert handler.cut_off == 4  # with those whose clients have left
 
 
-async def test_heads_that_are_not_finished_share_a_budget():
+async def test_unfinished_heads_share_a_budget():
     async with serving(RefusingHandler(), heads=250_000) as server, contextlib.AsyncExitStack() as stack:
         head = b"GET /list HTTP/1.1\r\nhost: x\r\n" + b"x-more: " + b"x" * 60_000 + b"\r\ny: "
-        first, *_ = [await stack.enter_async_context(visit(server, head)) for _ in range(4)]
+        first, *_ = [await stack.enter_async_context(connect(server, head)) for _ in range(4)]
         await until(lambda: server.held >= 240_000)
-        await stack.enter_async_context(visit(server, head))
+        await stack.enter_async_context(connect(server, head))
         assert await answer(first[0]) == b""
         assert server.held <= 250_000

@@ -22,7 +22,7 @@ from controller_manager.testing import Cluster, Replica, builders
 pytestmark = pytest.mark.virtual
 
 
-class Works:
+class Healthy:
     """A controller that is well: it notes what it is called for."""
 
     seen: list[str]
@@ -35,7 +35,7 @@ class Works:
         return None
 
 
-class Fails(Works):
+class Failing(Healthy):
     """A controller whose constructor raises for as long as `broken` says so."""
 
     broken: Callable[[], bool]
@@ -47,15 +47,15 @@ class Fails(Works):
             raise RuntimeError("no such cloud")
 
 
-def works(resource: Resource[Any] = PODS) -> tuple[AnySpec, list[str]]:
+def healthy_controller(resource: Resource[Any] = PODS) -> tuple[AnySpec, list[str]]:
     seen: list[str] = []
-    made = type("Seen", (Works,), {"seen": seen})
+    made = type("Seen", (Healthy,), {"seen": seen})
     return ControllerSpec(name="well-controller", reconciler=made, options=Options, watches=(For(resource),)), seen
 
 
-def fails(broken: Callable[[], bool] = lambda: True) -> tuple[AnySpec, list[float]]:
+def failing_controller(broken: Callable[[], bool] = lambda: True) -> tuple[AnySpec, list[float]]:
     tries: list[float] = []
-    made = type("Failing", (Fails,), {"tries": tries, "seen": [], "broken": staticmethod(broken)})
+    made = type("Failing", (Failing,), {"tries": tries, "seen": [], "broken": staticmethod(broken)})
     return ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(For(NAMESPACES),)), tries
 
 
@@ -83,9 +83,9 @@ def sample(replica: Replica, family: str, labels: dict[str, str]) -> float | Non
     return replica.manager._controllers[0]._context.runtime.registry.get_sample_value(family, labels)
 
 
-async def test_a_controller_that_cannot_be_made_is_alone_with_that() -> None:
-    (well, seen), (ill, tries) = works(), fails()
-    async with managing(specs=(ill, well)) as (cluster, replica):
+async def test_failing_constructor_affects_one_controller_only() -> None:
+    (healthy, seen), (failing, tries) = healthy_controller(), failing_controller()
+    async with managing(specs=(failing, healthy)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(5)
         assert seen == ["a"]
@@ -101,19 +101,19 @@ async def test_a_controller_that_cannot_be_made_is_alone_with_that() -> None:
             assert sample(replica, "running_managed_controllers", labels) == runs
 
 
-async def test_tries_to_start_come_less_and_less_often_but_never_end() -> None:
-    ill, tries = fails()
-    async with managing(specs=(ill,)) as (cluster, _):
+async def test_start_retries_back_off_to_one_minute() -> None:
+    failing, tries = failing_controller()
+    async with managing(specs=(failing,)) as (cluster, _):
         await cluster.sleep(600)
         pauses = [after - before for before, after in pairwise(tries)]
         assert pauses[:7] == pytest.approx([1, 2, 4, 8, 16, 32, 60], abs=0.01)
         assert set(pauses[7:]) == {60.0}
 
 
-async def test_only_who_keeps_crashing_for_ten_minutes_fails_healthz_and_recovery_clears_it() -> None:
+async def test_healthz_fails_after_ten_minutes_of_crashes_and_recovers() -> None:
     broken = True
-    ill, _ = fails(lambda: broken)
-    async with managing(specs=(ill,)) as (cluster, replica):
+    failing, _ = failing_controller(lambda: broken)
+    async with managing(specs=(failing,)) as (cluster, replica):
         await cluster.sleep(590)
         assert await statuses(replica) == [200, 200, 500]
         await cluster.sleep(30)
@@ -126,7 +126,7 @@ async def test_only_who_keeps_crashing_for_ten_minutes_fails_healthz_and_recover
         assert state(replica).failing_seconds == 0
 
 
-async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects() -> None:
+async def test_failed_watch_restarts_controller_with_all_objects() -> None:
     poison = {"b"}
 
     def keys(_: Informers, change: Change[Any]) -> Iterable[Key]:
@@ -135,7 +135,7 @@ async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects()
         return (change.key,)
 
     seen: list[str] = []
-    made = type("Seen", (Works,), {"seen": seen})
+    made = type("Seen", (Healthy,), {"seen": seen})
     spec = ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(Mapped(PODS, keys),))
     async with managing(specs=(spec,)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
@@ -150,17 +150,17 @@ async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects()
 
 
 @pytest.mark.parametrize("refusal", [errors.Forbidden("not you"), errors.NotFound("no such resource")])
-async def test_an_informer_that_is_refused_holds_up_only_who_needs_it(refusal: errors.ApiError) -> None:
+async def test_refused_informer_blocks_its_controllers_only(refusal: errors.ApiError) -> None:
     def refuse(request: Request) -> Response | None:
         if not refused or "/services" not in request.path:
             return None
         return Response(refusal.code, {}, refusal.status().encode())
 
     refused = True
-    well, seen = works()
-    made = type("Seen", (Works,), {"seen": []})
+    healthy, seen = healthy_controller()
+    made = type("Seen", (Healthy,), {"seen": []})
     other = ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(For(SERVICES),))
-    async with managing(specs=(other, well)) as (cluster, replica):
+    async with managing(specs=(other, healthy)) as (cluster, replica):
         replica.network.intercept(refuse)
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(1000)
@@ -174,11 +174,11 @@ async def test_an_informer_that_is_refused_holds_up_only_who_needs_it(refusal: e
         assert await statuses(replica) == [200, 200, 200]
 
 
-async def test_two_controllers_that_clash_over_an_index_are_not_the_end_of_the_process() -> None:
+async def test_conflicting_index_crashes_one_controller_only() -> None:
     def watch() -> For[Any]:
         return For(PODS, indexes={"by-node": lambda pod: (pod.spec.node_name,)})
 
-    made = type("Seen", (Works,), {"seen": []})
+    made = type("Seen", (Healthy,), {"seen": []})
     first = ControllerSpec(name="first-controller", reconciler=made, options=Options, watches=(watch(),))
     second = ControllerSpec(name="second-controller", reconciler=made, options=Options, watches=(watch(),))
     async with managing(specs=(first, second)) as (cluster, replica):
@@ -187,10 +187,10 @@ async def test_two_controllers_that_clash_over_an_index_are_not_the_end_of_the_p
         assert state(replica, "second-controller").crash == "ValueError: another index is called 'by-node' already"
 
 
-async def test_a_reconcile_that_never_ends_is_cancelled_at_a_stop_and_the_lease_released() -> None:
+async def test_stop_cancels_endless_reconcile_and_releases_lease() -> None:
     ends: list[str] = []
 
-    class Endless(Works):
+    class Endless(Healthy):
         async def reconcile(self, key: Key) -> Requeue | None:
             try:
                 await asyncio.Event().wait()

@@ -10,7 +10,7 @@ from controller_manager.common.api.devices import DeviceClass, ResourceClaim, Re
 from controller_manager.common.api.resource import Key, key_of
 from controllers.scheduler.device_pools import DevicePools
 from controllers.scheduler.devices import Devices
-from tests.controllers.scheduling import pod
+from tests.controllers.scheduling_builders import pod
 
 Tree = Mapping[str, Any]
 DRIVER = "d.org"
@@ -31,7 +31,7 @@ _FIELDS = {
 }
 
 
-def published(name: str, *devices: Tree | str, pool: str = "", generation: int = 1, count: int = 1,
+def device_slice(name: str, *devices: Tree | str, pool: str = "", generation: int = 1, count: int = 1,
               driver: str = DRIVER, **spec: Any) -> ResourceSlice:  # fmt: skip
     """A slice of a node of that name, unless it says otherwise."""
     where = (
@@ -52,10 +52,10 @@ def device_class(name: str = "any", *selectors: str, **spec: Any) -> DeviceClass
 
 
 def request(name: str = "r", *selectors: str, of: str = "any", **more: Any) -> Tree:
-    return {"name": name, "exactly": wanted(*selectors, of=of, **more)}
+    return {"name": name, "exactly": exactly(*selectors, of=of, **more)}
 
 
-def wanted(*selectors: str, of: str = "any", **more: Any) -> Tree:
+def exactly(*selectors: str, of: str = "any", **more: Any) -> Tree:
     return {"deviceClassName": of, "selectors": [{"cel": {"expression": one}} for one in selectors], **more}
 
 
@@ -69,19 +69,19 @@ def claim(name: str, *requests: Tree, constraints: Sequence[Tree] = (), status: 
     return ResourceClaim.decode(msgspec.json.encode(tree))
 
 
-def given(name: str, *names: str, pool: str = "a", **more: Any) -> ResourceClaim:
+def allocated_claim(name: str, *names: str, pool: str = "a", **more: Any) -> ResourceClaim:
     """A claim that has devices, of a pool."""
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": one, **more} for one in names]
     return claim(name, request(), status={"allocation": {"devices": {"results": results}}})
 
 
-def user(*claims: str, name: str = "p", **spec: Any) -> Pod:
+def pod_with_claims(*claims: str, name: str = "p", **spec: Any) -> Pod:
     """A pod with claims."""
     listed = [{"name": one, "resourceClaimName": one} for one in claims]
     return pod(name, resourceClaims=listed, **spec)
 
 
-def world(
+def devices_of(
     slices: Sequence[ResourceSlice], claims: Sequence[ResourceClaim] = (), classes: Sequence[DeviceClass] = ()
 ) -> Devices:
     """All that there is."""

@@ -31,7 +31,7 @@ from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.shared.certificate_requests import asked_for, read_request
 from controllers.shared.slices import SliceGroup, arrange, identity
 from controllers.taint_eviction import countdown
-from tests.controllers import pod_lives
+from tests.controllers import pod_lifecycle
 from tests.pace import cpu_limit
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
@@ -48,7 +48,7 @@ def ip(number: int) -> str:
     return f"10.2.{number >> 8}.{number & 255}"
 
 
-def test_endpoints_that_amount_to_a_hundred_million_pairs_are_overwritten() -> None:
+def test_oversized_endpoints_are_overwritten_quickly() -> None:
     subset = EndpointSubset(
         addresses=tuple(EndpointAddress(ip=ip(number)) for number in range(10_000)),
         ports=tuple(EndpointPort(port=number + 1, name=f"p{number}") for number in range(10_000)),
@@ -62,7 +62,7 @@ def test_endpoints_that_amount_to_a_hundred_million_pairs_are_overwritten() -> N
     assert [address.ip for found in wanted.subsets for address in found.addresses] == ["10.1.0.1"]
 
 
-def test_ports_and_pods_cost_their_sum_and_not_their_product() -> None:
+def test_many_ports_and_pods_take_linear_time() -> None:
     service = builders.service(
         "web", {"app": "web"}, clusterIP="10.0.0.1", ports={f"p{number}": number + 1 for number in range(5000)}
     )
@@ -72,7 +72,7 @@ def test_ports_and_pods_cost_their_sum_and_not_their_product() -> None:
     assert (len(subset.addresses), len(subset.ports)) == (1000, 5000)
 
 
-def test_ports_by_name_are_not_searched_for_one_by_one() -> None:
+def test_many_named_ports_take_linear_time() -> None:
     names = {f"x{number}": number + 1 for number in range(8000)}
     service = builders.service(
         "web", {"app": "web"}, clusterIP="10.0.0.1", ports={f"p{number}": name for number, name in enumerate(names)}
@@ -85,7 +85,7 @@ def test_ports_by_name_are_not_searched_for_one_by_one() -> None:
     assert [len(slice_.ports or ()) for slice_ in made.writes.create] == [8000]
 
 
-def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
+def test_many_slices_of_others_take_linear_time() -> None:
     owner = OwnerReference(api_version="v1", kind="Service", name="web", uid=SERVICE.metadata.uid)
     slices = [
         EndpointSlice(
@@ -99,7 +99,7 @@ def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
     assert len(made.writes.delete) == len(slices) - 1
 
 
-def test_slices_that_are_not_needed_are_not_searched_for_each_that_is() -> None:
+def test_many_unneeded_slices_take_linear_time() -> None:
     groups = [SliceGroup("IPv4", frozenset((SlicePort(name="", port=number + 1),))) for number in range(15_000)]
     endpoint = Endpoint(addresses=("10.0.0.1",))
     wanted = {group: {identity(endpoint): endpoint} for group in groups}
@@ -112,7 +112,7 @@ def test_slices_that_are_not_needed_are_not_searched_for_each_that_is() -> None:
     assert (len(made.drafts), len(made.spare)) == (15_000, 15_000)
 
 
-def test_a_request_for_forty_thousand_names_is_read_and_certified() -> None:
+def test_request_with_40000_names_is_certified_quickly() -> None:
     pem = request_pem(names=hosts(*(f"n{number}" for number in range(40_000))))
     signer = read_authority(authority())
     now = utc_now()
@@ -124,7 +124,7 @@ def test_a_request_for_forty_thousand_names_is_read_and_certified() -> None:
     assert len(certificate) > len(pem)
 
 
-def test_taints_and_tolerations_are_not_compared_each_with_each() -> None:
+def test_many_taints_and_tolerations_take_linear_time() -> None:
     taints = tuple(Taint(key=f"k{number}", effect="NoExecute") for number in range(20_000))
     others = tuple(Toleration(key=f"k{number}", operator="Exists", effect="NoSchedule") for number in range(20_000))
     tolerations = tuple(
@@ -137,7 +137,7 @@ def test_taints_and_tolerations_are_not_compared_each_with_each() -> None:
     assert (len(running[0]), running[1]) == (20_000, 10.0)
 
 
-def test_long_selectors_of_many_budgets_are_compiled_once() -> None:
+def test_long_selectors_of_budgets_are_compiled_once() -> None:
     values = tuple(f"v{number}" for number in range(6000))
     expression = SelectorRequirement(key="app", operator="NotIn", values=values)
     spec = PodDisruptionBudgetSpec(selector=LabelSelectorSpec(match_expressions=(expression,)))
@@ -147,7 +147,7 @@ def test_long_selectors_of_many_budgets_are_compiled_once() -> None:
         assert all(selects(budget, pod) for budget in budgets for pod in pods)
 
 
-def test_objects_with_many_absent_owners_are_not_searched_for_each() -> None:
+def test_many_absent_owners_take_linear_time() -> None:
     graph = Graph()
     owners = tuple(OwnerReference(api_version="v1", kind="Secret", name="s", uid=f"u{n}") for n in range(6000))
     dependents = [ObjectIdentity("", "ConfigMap", "default", f"c{n}", f"d{n}") for n in range(8)]
@@ -162,7 +162,7 @@ def test_objects_with_many_absent_owners_are_not_searched_for_each() -> None:
     assert all(graph.is_absent(claim_of(dependents[0], owner)) for owner in owners)
 
 
-def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
+def test_recommendation_history_is_bounded() -> None:
     history = History("u", 0.0, 1)
     for look in range(1, 20_000):
         now = 15.0 * look
@@ -172,22 +172,24 @@ def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
     assert len(history._highest._values) == 1
 
 
-MAINS = [pod_lives.container(f"c{number}") for number in range(1500)]
-SIDECARS = [pod_lives.container(f"c{number}", restartPolicy="Always") for number in range(1500)]
+MAINS = [pod_lifecycle.container(f"c{number}") for number in range(1500)]
+SIDECARS = [pod_lifecycle.container(f"c{number}", restartPolicy="Always") for number in range(1500)]
 
 
 @pytest.mark.parametrize(
     "tree",
     [
-        pod_lives.pod(*MAINS),
-        pod_lives.pod(initContainers=MAINS),
-        pod_lives.pod(initContainers=SIDECARS),
-        pod_lives.pod(initContainers=SIDECARS, annotations={f"{pod_lives.NOTE}/exit-code": "0"}, restartPolicy="Never"),
+        pod_lifecycle.pod(*MAINS),
+        pod_lifecycle.pod(initContainers=MAINS),
+        pod_lifecycle.pod(initContainers=SIDECARS),
+        pod_lifecycle.pod(
+            initContainers=SIDECARS, annotations={f"{pod_lifecycle.NOTE}/exit-code": "0"}, restartPolicy="Never"
+        ),
     ],
     ids=["main", "init", "sidecar", "sidecars that stop"],
 )
-def test_pod_of_1500_containers_costs_a_virtual_node_little(tree: dict[str, Any]) -> None:
+def test_pod_with_1500_containers_takes_linear_time(tree: dict[str, Any]) -> None:
     with soon():
-        tree, history = pod_lives.live(tree)
+        tree, history = pod_lifecycle.run_lifecycle(tree)
     assert len(history) < 5
     assert tree["status"]["phase"] in ("Running", "Succeeded")

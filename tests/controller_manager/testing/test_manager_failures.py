@@ -180,7 +180,7 @@ async def start(cluster: Cluster, reconciler: type[Author], **more: Any) -> Any:
     return replica
 
 
-async def live_through(reconciler: type[Author], failure: Exception | None = None, seconds: float = 20.0) -> None:
+async def run_controller(reconciler: type[Author], failure: Exception | None = None, seconds: float = 20.0) -> None:
     """What a test does that asks for nothing, and may fail by itself."""
     async with Cluster() as cluster:
         await start(cluster, reconciler)
@@ -201,21 +201,21 @@ WRONG = {
         Spinning,
         (
             r"author-controller asked to run again at once \d+ times in a row on default/p; .*"
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Spinning.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Spinning.reconcile"
         ),
     ),
     "a return value that is no outcome": (
         Affirmative,
         (
             r"author-controller failed .* on default/p: TypeError: reconcile returned True; .*"
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Affirmative.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Affirmative.reconcile"
         ),
     ),
     "an error in every run": (
         Impatient,
         (
             r"author-controller failed .* on default/p: RuntimeError: not ready; "
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Impatient.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Impatient.reconcile"
         ),
     ),
     "a conflict in every run": (
@@ -226,47 +226,47 @@ WRONG = {
         Misspelt,
         (
             r"author-controller failed .* on default/p: .*spec.hostnaem: field not declared in schema; "
-            r"woken by: pods default/p (created|listed); at .*test_complaints.py:\d+ in Misspelt.reconcile"
+            r"woken by: pods default/p (created|listed); at .*test_manager_failures.py:\d+ in Misspelt.reconcile"
         ),
     ),
     "an annotation that differs in every run": (
         Annotating,
         (
             r"author-controller ran 50 times in a row on default/p because of its own writes of pods default/p; .*"
-            r"woken by: pods default/p updated; at .*test_complaints.py:\d+ in Annotating.reconcile"
+            r"woken by: pods default/p updated; at .*test_manager_failures.py:\d+ in Annotating.reconcile"
         ),
     ),
     "a status that differs in every run": (
         Reporting,
         (
             r"author-controller ran 50 times in a row on default/p because of its own writes of pods default/p; .*"
-            r"at .*test_complaints.py:\d+ in Reporting.reconcile"
+            r"at .*test_manager_failures.py:\d+ in Reporting.reconcile"
         ),
     ),
     "a crash": (Crashing, r"author-controller crashed: ZeroDivisionError: made wrong"),
 }
 
 
-@pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
-async def test_what_cannot_work_fails_the_test_that_waits_for_it(reconciler: type[Author], told: str) -> None:
+@pytest.mark.parametrize(("reconciler", "message"), WRONG.values(), ids=WRONG)
+async def test_defective_controller_fails_a_waiting_test(reconciler: type[Author], message: str) -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, reconciler)
-        with pytest.raises(ManagerFailedError, match=told):
+        with pytest.raises(ManagerFailedError, match=message):
             await cluster.advance(20)
         await replica.stop()
 
 
-@pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
-async def test_what_cannot_work_fails_the_test_that_waits_for_nothing(reconciler: type[Author], told: str) -> None:
-    with pytest.raises(ManagerFailedError, match=told):
-        await live_through(reconciler)
+@pytest.mark.parametrize(("reconciler", "message"), WRONG.values(), ids=WRONG)
+async def test_defective_controller_fails_a_test_that_does_not_wait(reconciler: type[Author], message: str) -> None:
+    with pytest.raises(ManagerFailedError, match=message):
+        await run_controller(reconciler)
 
 
-async def test_an_endless_step_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_step_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_watch, "LIMIT", 0.3)
-    told = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
-    with pytest.raises(ManagerFailedError, match=told):
-        await live_through(Busy, seconds=0.004)
+    message = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
+    with pytest.raises(ManagerFailedError, match=message):
+        await run_controller(Busy, seconds=0.004)
 
 
 class GreetingSpec(Model):
@@ -306,10 +306,10 @@ DEFINITION = msgspec.json.encode(
 GREETINGS = Resource("example.com", "v1", "greetings", "Greeting", namespaced=True, type=Greeting)
 
 
-async def test_an_object_that_does_not_fit_its_model_fails_the_test() -> None:
-    told = (
+async def test_object_that_does_not_fit_its_model_fails_the_test() -> None:
+    message = (
         r"greeter cannot read greetings\.example\.com default/hello: .* at `\$\.spec\.replicas\[?.*; "
-        r"the model is Greeting at .*test_complaints\.py:\d+"
+        r"the model is Greeting at .*test_manager_failures\.py:\d+"
     )
     tree = {
         "apiVersion": "example.com/v1",
@@ -326,19 +326,19 @@ async def test_an_object_that_does_not_fit_its_model_fails_the_test() -> None:
         await cluster.sleep(1)
         await cluster.client.raw(Call("POST", GREETINGS.path("default"), body=msgspec.json.encode(tree)))
         replica = await cluster.manage("--leader-elect=false", specs=[spec])
-        with pytest.raises(ManagerFailedError, match=told):
+        with pytest.raises(ManagerFailedError, match=message):
             await cluster.settle()
         await replica.stop()
 
 
 @pytest.mark.parametrize("reconciler", [Patient, Unlucky, Recovering, Stepping])
-async def test_what_may_work_later_fails_no_test(reconciler: type[Author]) -> None:
+async def test_retryable_errors_fail_no_test(reconciler: type[Author]) -> None:
     async with Cluster() as cluster:
         await start(cluster, reconciler)
         await cluster.advance(60)
 
 
-async def test_refusals_prove_nothing_where_the_network_is_disturbed() -> None:
+async def test_errors_after_network_faults_fail_no_test() -> None:
     """A watch that has fallen silent leaves a controller with what is no longer so."""
     async with Cluster() as cluster:
         replica = await start(cluster, Lost)
@@ -347,29 +347,29 @@ async def test_refusals_prove_nothing_where_the_network_is_disturbed() -> None:
         await cluster.advance(60)
 
 
-async def test_a_test_of_what_cannot_work_says_so() -> None:
+async def test_strict_false_allows_defects() -> None:
     async with Cluster() as cluster:
         await start(cluster, Forgetful, strict=False)
         await cluster.advance(20)
 
 
-async def test_a_failure_of_the_test_itself_is_what_is_told() -> None:
+async def test_failure_of_the_test_itself_takes_precedence() -> None:
     with pytest.raises(LookupError):
-        await live_through(Forgetful, LookupError())
+        await run_controller(Forgetful, LookupError())
 
 
-async def test_a_manager_that_ends_unasked_fails_the_test() -> None:
-    told = "manager-1 ended unasked: the lease .* could not be renewed for 10 s"
+async def test_manager_ending_unexpectedly_fails_the_test() -> None:
+    message = "manager-1 ended unasked: the lease .* could not be renewed for 10 s"
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=ttl")
         await cluster.settle()
         replica.network.cut()
-        with pytest.raises(ManagerFailedError, match=told):
+        with pytest.raises(ManagerFailedError, match=message):
             await cluster.advance(60)
         await replica.ended()
 
 
-async def test_one_that_may_lose_its_lead_ends_as_the_test_expects() -> None:
+async def test_manager_with_may_lose_lead_may_end() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--controllers=ttl", may_lose_lead=True)
         await cluster.settle()
@@ -379,7 +379,7 @@ async def test_one_that_may_lose_its_lead_ends_as_the_test_expects() -> None:
 
 
 @pytest.mark.virtual(seeds=20)
-async def test_faults_do_not_cost_the_only_manager_its_lead() -> None:
+async def test_faults_do_not_end_lead_of_single_manager() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--controllers=endpoint", faults=0.2)
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
