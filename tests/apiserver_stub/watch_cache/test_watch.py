@@ -11,7 +11,7 @@ from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
-from tests.apiserver_stub.watch_cache.conftest import ready
+from tests.apiserver_stub.watch_cache.conftest import advance_clock_at_each_look, ready
 from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
 
 pytestmark = pytest.mark.virtual
@@ -257,6 +257,7 @@ async def test_closing_a_stream_that_nobody_reads_just_now_leaves_no_timer(clust
 async def test_looking_through_a_large_state_in_vain_lets_others_run(cluster: Cluster) -> None:
     for number in range(5000):
         await cluster.put(f"ns/{number}")
+    advance_clock_at_each_look()
     seen = cluster.watch(labels=LabelSelector.parse("app=web"), initial_end=True)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -289,6 +290,7 @@ async def test_pending_events_are_joined_into_bounded_chunks(cluster: Cluster) -
 async def test_a_long_backlog_lets_others_run(cluster: Cluster) -> None:
     for number in range(90):
         await cluster.put(f"ns/{number:02}", text="x" * 140_000)
+    advance_clock_at_each_look()
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
     seen: list[int] = []
 
