@@ -1,8 +1,8 @@
 """The hub of all watches. Publishing a change wakes the streams it may concern and copies nothing."""
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from weakref import WeakValueDictionary
 
@@ -14,12 +14,11 @@ from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEnc
 from apiserver_stub.watch_cache.row import Change, Corrupt
 from apiserver_stub.watch_cache.stream import ConvertingStream, WatchStream
 from apiserver_stub.watch_cache.watcher import Watcher, WatchOptions, WatchTarget
-from controller_manager.common.base.clock import monotonic, precise_clock
-from controller_manager.common.base.fair_loop import Share, share_beside
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.fair_loop import Share, give_way, share_beside
 from controller_manager.common.base.tasks import spawn
 
-_AT_ONCE = 32  # streams that send at once after a change; each may take about 15 µs
-_SHORT = 0.0005  # seconds after which the rest of them is deferred, since their events are long
+_WOKEN = 32  # readers woken per loop iteration
 _EACH = 0.0001  # seconds per stream of a round until the next round; limits the cost of a write
 _LONGEST = 0.05  # maximum seconds between two rounds
 
@@ -35,10 +34,9 @@ class Hub:
         self._streams: WeakValueDictionary[int, WatchStream] = WeakValueDictionary()
         self._numbers = count()
         self._closed = False
-        self._called: deque[WatchStream] = deque()
+        self._called: list[WatchStream] = []
         self._is_notifying = False
         self._next_round = 0.0  # loop time at which the next round may begin
-        self._clock = precise_clock()
         self._share: Share | None = None
         cache.subscribe(self._publish)
 
@@ -122,50 +120,33 @@ class Hub:
         self._called.extend(waiting.call(changes))
         if self._called and not self._is_notifying:
             self._is_notifying = True
-            self._await_round()
+            spawn(self._notify_in_rounds(), name="events of watches")
 
-    def _await_round(self) -> None:
-        """Begin a round now, or shortly after the last one, so that streams send several changes together."""
-        loop = asyncio.get_running_loop()
-        if self._share is None or self._next_round <= loop.time():
-            self._begin_round()
-        else:
-            loop.call_at(self._next_round, self._begin_round)
-
-    def _begin_round(self) -> None:
-        """Notify the waiting streams: some at once, the others later. Streams called in between wait for the
-        next round.
+    async def _notify_in_rounds(self) -> None:
+        """Notify the called streams in rounds. Streams called during a round wait for the next one, so that they send
+        several changes together.
         """
-        called, share = self._called, self._share
-        if share is not None:
-            self._called = deque()
-            self._next_round = asyncio.get_running_loop().time() + min(len(called) * _EACH, _LONGEST)
-        until = self._clock() + _SHORT
-        for _ in range(min(_AT_ONCE, len(called))):
-            called.popleft().speak()
-            if self._clock() > until and share is not None:
-                break
-        if not called:
-            self._end_round()
-        elif share is None:
-            asyncio.get_running_loop().call_soon(self._begin_round)
-        else:
-            spawn(self._notify_in_slices(called, share), name="events of watches")
+        loop = asyncio.get_running_loop()
+        while self._called:
+            if self._next_round > loop.time():
+                await asyncio.sleep(self._next_round - loop.time())
+            called, self._called = self._called, []
+            if self._share is not None:
+                self._share.enter()
+                self._next_round = loop.time() + min(len(called) * _EACH, _LONGEST)
+            await self._notify_each(called)
+        self._is_notifying = False
 
-    async def _notify_in_slices(self, called: deque[WatchStream], share: Share) -> None:
-        while called:
-            if called[0].is_late:
+    async def _notify_each(self, called: Iterable[WatchStream]) -> None:
+        """Notify streams between requests; those far behind without waiting for requests."""
+        woken = 0
+        for stream in called:
+            if stream.is_late or woken >= _WOKEN:
+                woken = 0
                 await asyncio.sleep(0)
             else:
-                await share.give_way()
-            called.popleft().speak()
-        self._end_round()
-
-    def _end_round(self) -> None:
-        if self._called:
-            self._await_round()
-        else:
-            self._is_notifying = False
+                await give_way()
+            woken += not stream.speak()
 
 
 class _Waiting:

@@ -222,6 +222,7 @@ async def test_closing_the_hub_ends_all_streams_and_later_ones(cluster: Cluster)
 async def test_the_streams_of_one_version_of_a_resource_can_be_ended(cluster: Cluster) -> None:
     ended, kept = cluster.watch(start=1), cluster.hub.open("pods", "v2", "Pod", WatchOptions(start=1))
     await cluster.put("ns/a")
+    await ready()
     cluster.hub.end("pods", "v1")
     cluster.hub.end("nodes", "v2")
     await ready()
