@@ -31,7 +31,7 @@ class StreamHub(Protocol):
         """Remove a waiting stream."""
 
     def use_slices(self) -> None:
-        """Notify many streams in time slices of the running task."""
+        """Notify streams in time slices like those of the running task."""
 
 
 class WatchStream(AsyncIterator[bytes]):
