@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 SLICE = 0.0005
 """Seconds after which a slice is over; the current piece of work is finished first."""
+# Seconds: the length of a slice until no request has arrived for some time. Without short slices, the 99th percentile
+# of GETs beside 1,000 watchers is two thirds higher.
+_SHORT_SLICE, _CALM = 0.0001, 0.005
 _SHARE = 1 / 8  # share of the time that long work gets under a constant load of requests
 # Seconds without a request after which a slice may begin: clients need some time to send again. Without this pause, a
 # GET beside the list of 10,000 objects takes 1.1 ms; with it 0.17 ms.
@@ -46,6 +49,11 @@ class Pace:
         self._credit = min(self._credit + took * _RATIO, SLICE)
         self._is_owed = now - self._arrived_at < _SETTLED
         return not self._is_owed or self._credit >= 0
+
+    @property
+    def slice(self) -> float:
+        """Return the length of the next slice in seconds."""
+        return _SHORT_SLICE if self._looked_at - self._arrived_at < _CALM else SLICE
 
     def begin(self, now: float) -> None:
         """Start measuring again after a time without waiters."""
@@ -149,7 +157,7 @@ class Slices:
             self._pace.begin(self._clock())
             self._loop.call_soon(self._look)
         await waiter
-        self.holder, self.until = share, self._clock() + SLICE
+        self.holder, self.until = share, self._clock() + self._pace.slice
 
     def _look(self) -> None:
         """Check what ran in the last loop iteration, and grant a slice in the next one if it is due."""

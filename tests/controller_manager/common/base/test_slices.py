@@ -59,6 +59,16 @@ def test_a_slice_during_which_the_machine_stood_still_does_not_hold_back_others_
     assert due.index(True) < 36
 
 
+def test_slices_are_short_until_no_request_arrived_for_a_while() -> None:
+    pace = Pace(0.0)
+    pace.decide(MILLI, arrived=True)
+    assert pace.slice < SLICE
+    pace.decide(5.9 * MILLI, arrived=False)
+    assert pace.slice < SLICE
+    pace.decide(6.1 * MILLI, arrived=False)
+    assert pace.slice == SLICE
+
+
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=5),
     st.lists(st.floats(0.1, 1.0), min_size=200, max_size=200),
@@ -150,7 +160,7 @@ async def test_long_work_has_its_part_beside_short_work_and_else_everything() ->
     await rounds(3000)
     assert 0.11 <= had["a"] / (had["a"] + load.done) <= 0.16
     longest = max(after - before for before, after in zip(load.rounds, load.rounds[1:], strict=False))
-    assert longest <= 0.2 * MILLI + SLICE + 0.3 * MILLI + 0.1 * MILLI  # one slice comes between two rounds of requests
+    assert longest <= 0.2 * MILLI + 0.3 * MILLI + 0.1 * MILLI  # one piece comes between two rounds of requests
     load.end()
     began, before = clock.now, had["a"]
     await rounds(3000)
