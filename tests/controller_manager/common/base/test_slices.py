@@ -32,22 +32,24 @@ def looks(pace: Pace, now: float, rounds: int, took: float, *, arrived: bool = F
     return [pace.decide(now + number * took, arrived=arrived) for number in range(1, rounds + 1)]
 
 
-def test_slice_is_due_when_no_request_arrived_for_a_moment() -> None:
+def test_a_slice_is_due_when_the_loop_has_been_quiet_for_a_moment() -> None:
     pace = Pace(0.0)
     assert pace.decide(0.01 * MILLI, arrived=True)
-    pace.spent(0.01 * MILLI, 10 * MILLI)  # so that only the pause makes another one due
+    pace.spent(0.01 * MILLI, 10 * MILLI)  # so that only quiet makes another one due
     assert not pace.decide(10.01 * MILLI, arrived=True)
     due = looks(pace, 10.01 * MILLI, 25, 10 * MICRO)
     assert due[:18] == [False] * 18
     assert due[21:] == [True] * 4
 
 
-def test_slice_beside_requests_is_due_after_seven_times_its_length() -> None:
+@pytest.mark.parametrize("arrived", [True, False], ids=["requests come", "something else goes on"])
+def test_while_there_is_short_work_a_slice_is_due_when_that_had_seven_times_as_much(arrived: bool) -> None:
     pace = Pace(0.0)
+    assert looks(pace, 0.0, 3, 10 * MICRO)[-1] is True
     now = 30 * MICRO + 0.3 * MILLI
-    assert pace.decide(now, arrived=True)
+    assert pace.decide(now, arrived=arrived)
     pace.spent(now, now + MILLI)
-    due = looks(pace, now + MILLI, 25, 0.3 * MILLI, arrived=True)
+    due = looks(pace, now + MILLI, 25, 0.3 * MILLI, arrived=arrived)
     assert due.index(True) == 22  # of 0.3 ms each, after a slice of 1 ms and a seventh of 0.3 ms to begin with
 
 
@@ -59,14 +61,21 @@ def test_a_slice_during_which_the_machine_stood_still_does_not_hold_back_others_
     assert due.index(True) < 36
 
 
-def test_slices_are_short_until_no_request_arrived_for_a_while() -> None:
+def test_slices_are_short_until_it_has_been_calm_for_a_while() -> None:
     pace = Pace(0.0)
     pace.decide(MILLI, arrived=True)
     assert pace.slice < SLICE
-    pace.decide(5.9 * MILLI, arrived=False)
+    looks(pace, MILLI, 490, 10 * MICRO)
     assert pace.slice < SLICE
-    pace.decide(6.1 * MILLI, arrived=False)
+    looks(pace, 5.9 * MILLI, 20, 10 * MICRO)
     assert pace.slice == SLICE
+
+
+def test_a_loop_whose_rounds_take_long_is_quiet_too() -> None:
+    pace = Pace(0.0)
+    pace.decide(MILLI, arrived=True)
+    pace.spent(MILLI, 50 * MILLI)
+    assert looks(pace, 50 * MILLI, 10, 0.2 * MILLI)[-1] is True
 
 
 @given(
