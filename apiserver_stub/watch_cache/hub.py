@@ -100,9 +100,7 @@ class Hub:
         self._waiting[resource].leave(stream)
 
     def use_slices(self) -> None:
-        """Notify streams in time slices like those of the running task. Without them, a GET beside 1,000 watchers takes
-        four times as long.
-        """
+        """Notify streams in time slices like those of the running task."""
         if self._share is None:
             self._share = share_beside()
 
