@@ -27,7 +27,7 @@ from controller_manager.common.api.policy import (
 )
 from controller_manager.common.api.timestamps import format_time, time_of
 from controller_manager.common.base.clock import utc_now
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.framework import (
     Change,
     Context,
@@ -131,11 +131,11 @@ class DisruptionController:
         return await self._write(budget, pods, count)
 
     async def _selected(self, budget: PodDisruptionBudget) -> list[Pod]:
-        found, turn = [], Turn()
+        found = []
         for pod in self._pods.list(budget.metadata.namespace):
             if selects(budget, pod):
                 found.append(pod)
-            await turn.give_way()
+            await give_way()
         return found
 
     async def _write(self, budget: PodDisruptionBudget, pods: Sequence[Pod], count: Count) -> Requeue | None:
@@ -221,12 +221,12 @@ class DisruptionController:
     async def _report(self, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> None:
         if not pods:
             self._events.event(budget, "Normal", "NoPods", "No pod matches the selector")
-        others, turn = [one for one in self._budgets.list(budget.metadata.namespace) if one is not budget], Turn()
+        others = [one for one in self._budgets.list(budget.metadata.namespace) if one is not budget]
         for pod in pods if others else ():
             if any(selects(one, pod) for one in others):
                 why = "The pod matches the selectors of several budgets of disruptions: it cannot be evicted"
                 self._events.event(pod, "Warning", "MultiplePodDisruptionBudgets", why)
-            await turn.give_way()
+            await give_way()
 
     def _report_unmanaged(self, budget: PodDisruptionBudget, names: Sequence[str]) -> None:
         if names:

@@ -1,4 +1,8 @@
-"""The hub of all watches. Publishing a change wakes the streams it may concern and copies nothing."""
+"""The hub of all watches. Publishing a change calls the streams that it may concern and copies nothing.
+
+One task notifies the called streams in slices between requests (`fair_loop`). While it is busy, changes collect, and a
+stream sends all that it has missed together.
+"""
 
 import asyncio
 from collections import Counter, deque
@@ -14,14 +18,11 @@ from apiserver_stub.watch_cache.event_encoder import PLAIN, EventCache, EventEnc
 from apiserver_stub.watch_cache.row import Change, Corrupt
 from apiserver_stub.watch_cache.stream import ConvertingStream, WatchStream
 from apiserver_stub.watch_cache.watcher import Watcher, WatchOptions, WatchTarget
-from controller_manager.common.base.clock import monotonic, precise_clock
-from controller_manager.common.base.fair_loop import Share, share_beside
+from controller_manager.common.base.clock import monotonic
+from controller_manager.common.base.fair_loop import Share, give_way, share_beside
 from controller_manager.common.base.tasks import spawn
 
-_AT_ONCE = 32  # streams that send at once after a change; each may take about 15 µs
-_SHORT = 0.0005  # seconds after which the rest of them is deferred, since their events are long
-_EACH = 0.0001  # seconds per stream of a round until the next round; limits the cost of a write
-_LONGEST = 0.05  # maximum seconds between two rounds
+_WOKEN = 32  # readers woken per loop iteration
 
 
 class Hub:
@@ -37,8 +38,6 @@ class Hub:
         self._closed = False
         self._called: deque[WatchStream] = deque()
         self._is_notifying = False
-        self._next_round = 0.0  # loop time at which the next round may begin
-        self._clock = precise_clock()
         self._share: Share | None = None
         cache.subscribe(self._publish)
 
@@ -101,7 +100,7 @@ class Hub:
         self._waiting[resource].leave(stream)
 
     def use_slices(self) -> None:
-        """Notify many streams in time slices of the running task."""
+        """Notify streams in time slices like those of the running task."""
         if self._share is None:
             self._share = share_beside()
 
@@ -122,50 +121,21 @@ class Hub:
         self._called.extend(waiting.call(changes))
         if self._called and not self._is_notifying:
             self._is_notifying = True
-            self._await_round()
+            spawn(self._notify_called(), name="events of watches")
 
-    def _await_round(self) -> None:
-        """Begin a round now, or shortly after the last one, so that streams send several changes together."""
-        loop = asyncio.get_running_loop()
-        if self._share is None or self._next_round <= loop.time():
-            self._begin_round()
-        else:
-            loop.call_at(self._next_round, self._begin_round)
-
-    def _begin_round(self) -> None:
-        """Notify the waiting streams: some at once, the others later. Streams called in between wait for the
-        next round.
-        """
-        called, share = self._called, self._share
-        if share is not None:
-            self._called = deque()
-            self._next_round = asyncio.get_running_loop().time() + min(len(called) * _EACH, _LONGEST)
-        until = self._clock() + _SHORT
-        for _ in range(min(_AT_ONCE, len(called))):
-            called.popleft().speak()
-            if self._clock() > until and share is not None:
-                break
-        if not called:
-            self._end_round()
-        elif share is None:
-            asyncio.get_running_loop().call_soon(self._begin_round)
-        else:
-            spawn(self._notify_in_slices(called, share), name="events of watches")
-
-    async def _notify_in_slices(self, called: deque[WatchStream], share: Share) -> None:
-        while called:
-            if called[0].is_late:
+    async def _notify_called(self) -> None:
+        """Notify the called streams between requests; those far behind without waiting for requests."""
+        if self._share is not None:
+            self._share.enter()
+        woken = 0
+        while self._called:
+            if self._called[0].is_late or woken >= _WOKEN:
+                woken = 0
                 await asyncio.sleep(0)
             else:
-                await share.give_way()
-            called.popleft().speak()
-        self._end_round()
-
-    def _end_round(self) -> None:
-        if self._called:
-            self._await_round()
-        else:
-            self._is_notifying = False
+                await give_way()
+            woken += not self._called.popleft().speak()
+        self._is_notifying = False
 
 
 class _Waiting:

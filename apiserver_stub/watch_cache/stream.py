@@ -14,7 +14,7 @@ from controller_manager.common.api.wire import Sink
 from controller_manager.common.base.clock import call_housekeeping_at, monotonic
 from controller_manager.common.base.fair_loop import give_way
 
-_MANY, _TOO_MANY = 50, 4000  # changes behind which a stream yields to others, and more than which it no longer does
+_TOO_MANY = 4000  # changes behind which a stream no longer yields to requests
 _NEVER = float("inf")
 _PUSHED = 256 << 10  # maximum bytes of a chunk for a sink
 
@@ -31,7 +31,7 @@ class StreamHub(Protocol):
         """Remove a waiting stream."""
 
     def use_slices(self) -> None:
-        """Notify many streams in time slices of the running task."""
+        """Notify streams in time slices like those of the running task."""
 
 
 class WatchStream(AsyncIterator[bytes]):
@@ -132,15 +132,17 @@ class WatchStream(AsyncIterator[bytes]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def speak(self) -> None:
-        """Push pending events to the sink, if there is one. The reader is woken for any other work."""
-        if self._waiter is not None and not self._waiter.done() and not self._pushed(self._sink):
-            self._waiter.set_result(None)
+    def speak(self) -> bool:
+        """Push pending events and return True; wake the reader if there is no sink, or other work."""
+        if self._pushed(self._sink):
+            return True
+        self.wake()
+        return False
 
     def _pushed(self, sink: Sink | None) -> bool:
         """Push events. Return whether the stream waits again with no work left."""
         watcher = self._watcher
-        if sink is None or watcher.work is not None:
+        if sink is None or self._waiter is None or self._waiter.done() or watcher.work is not None:
             return False
         assert self._loop is not None
         chunk = watcher.take(self._loop.time())
@@ -187,8 +189,6 @@ class WatchStream(AsyncIterator[bytes]):
         finally:
             self._waiter = None
             self._hub.leave(self._resource, self)
-        if _MANY < self._watcher.behind < _TOO_MANY:
-            await give_way()
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
         due = self._watcher.deadline
@@ -201,7 +201,7 @@ class WatchStream(AsyncIterator[bytes]):
             self.wake()
             return
         self._watcher.skip_all()
-        if self._waiter is not None and not self._waiter.done() and self._pushed(self._sink or self._bookmark_sink):
+        if self._pushed(self._sink or self._bookmark_sink):
             self._set_alarm(loop)
         else:
             self.wake()

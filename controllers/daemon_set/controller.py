@@ -11,7 +11,7 @@ from controller_manager.common.api.core import NODES, PODS, Node, Pod
 from controller_manager.common.api.errors import ApiError
 from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.base import clock
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.common.base.metrics import Counters
 from controller_manager.framework import (
     Change,
@@ -151,10 +151,10 @@ class DaemonSetController:
     async def _observe(self, daemon_set: DaemonSet, present: Present, pods: Sequence[Pod]) -> DaemonSetState:
         step = partial(placement_of, daemon_set)
         placement = await self._client.worker.run_if_large(len(bytes(daemon_set.spec.template.spec)), step)
-        fits, turn = {}, Turn()
+        fits = {}
         for node in self._nodes.list():
             fits[node.metadata.name] = placement.of(node, compares=self._compares)
-            await turn.give_way()
+            await give_way()
         generation = generation_of(daemon_set)
         return DaemonSetState(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
 

@@ -9,7 +9,7 @@ from controller_manager.common.api.errors import ApiError, InvalidName
 from controller_manager.common.api.model import ObjectMeta, OwnerReference
 from controller_manager.common.base import clock
 from controller_manager.common.base.deadlines import wait_or_set
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.common.base.metrics import Counters, Family
 from controller_manager.common.base.tasks import all_of
 from controller_manager.framework import (
@@ -151,9 +151,9 @@ class GarbageCollector:
     async def _find_virtual(self, owner: GraphNode) -> Requeue | None:
         """Look up an owner that was not observed at each place where its dependents claim it is."""
         problem: UnknownKind | Unclear | ApiError | None = None
-        is_there, turn = False, Turn()
+        is_there = False
         for claim in tuple(owner.claims):
-            await turn.give_way()
+            await give_way()
             try:
                 state = await self._lookup.owner(claim)
             except (UnknownKind, Unclear, ApiError) as error:
@@ -174,10 +174,10 @@ class GarbageCollector:
         async def judge(meta: ObjectMeta) -> None:
             if meta.deletion_timestamp is not None:
                 return
-            states, turn = [], Turn()
+            states = []
             for reference in meta.owner_references:
                 states.append(await self._owner_state(identity, reference))
-                await turn.give_way()
+                await give_way()
             match decide(meta, states, has_dependents=bool(node.claims)):
                 case SetOwners(owners):
                     await self._writes.own(identity, meta, owners)

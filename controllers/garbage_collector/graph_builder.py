@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from controller_manager.common.api.model import BareObject, ObjectMeta, PartialObject
 from controller_manager.common.api.resource import Resource
 from controller_manager.common.base import clock
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.common.base.log import Logger
 from controller_manager.framework import Add, Change, Informer, Informers, Priority
 from controller_manager.framework.client.discovery import Discovery, ServedResource
@@ -214,12 +214,11 @@ class GraphBuilder:
         is arbitrary.
         """
         ordered: dict[Instruction, None] = {}
-        turn = Turn()
         while self._monitors.seen:
             for _ in range(min(_AT_ONCE, len(self._monitors.seen))):
                 for instructions in self._steps(self._monitors.seen.popleft()):
                     ordered.update(dict.fromkeys(instructions))
-                    await turn.give_way()
+                    await give_way()
             await asyncio.sleep(0)
         instructions = list(ordered)
         for start in range(0, len(instructions), _AT_ONCE):
@@ -234,10 +233,9 @@ class GraphBuilder:
 
     async def catch_up(self) -> None:
         """Apply all queued observations, yielding to other coroutines regularly."""
-        turn = Turn()
         count = 0
         while self._take_step():
-            await turn.give_way()
+            await give_way()
             count += 1
             if count % _AT_ONCE == 0:
                 await asyncio.sleep(0)

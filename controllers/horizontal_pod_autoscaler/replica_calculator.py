@@ -8,7 +8,7 @@ from controller_manager.common.api.errors import ApiError, BadRequest, InvalidNa
 from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.selectors import LabelSelector
 from controller_manager.common.base import clock
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.common.base.tasks import all_of
 from controller_manager.framework import Context, Informer
 
@@ -70,18 +70,18 @@ class ReplicaCalculator:
     async def _measure(
         self, metrics: Sequence[MetricSpec], namespace: str, selector: str, view: TargetState
     ) -> list[Proposal | Failure]:
-        began, turn = clock.monotonic(), Turn()
+        began = clock.monotonic()
         queries = []
         for spec in metrics:
             queries.append(await self._query(spec, namespace, selector))
-            await turn.give_way()
+            await give_way()
         answers = await self._answers(dict.fromkeys(query for query in queries if isinstance(query, MetricsQuery)))
         found = []
         for spec, query in zip(metrics, queries, strict=True):
             answer = answers[query] if isinstance(query, MetricsQuery) else query
             found.append(propose(spec, answer, view) if isinstance(answer, bytes) else failure(spec, answer))
             self._count(spec, found[-1], view, clock.monotonic() - began)
-            await turn.give_way()
+            await give_way()
         return found
 
     async def _answers(self, queries: Iterable[MetricsQuery]) -> dict[MetricsQuery, bytes | str]:
@@ -90,10 +90,9 @@ class ReplicaCalculator:
         left = iter(queries)
 
         async def work() -> None:
-            turn = Turn()
             for query in left:
                 answers[query] = await self._ask(query)
-                await turn.give_way()
+                await give_way()
 
         await all_of(*(work() for _ in range(_ASKED_AT_ONCE)))
         return answers

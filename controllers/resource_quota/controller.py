@@ -16,7 +16,7 @@ from controller_manager.common.api.pod_resources import Amounts, parsed, plus
 from controller_manager.common.api.quantity import Quantity, parse
 from controller_manager.common.api.quota import QuotaScope
 from controller_manager.common.base.clock import monotonic, sleep_for_housekeeping, utc_now
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.common.base.tasks import all_of
 from controller_manager.framework import (
     Add,
@@ -129,9 +129,8 @@ class ResourceQuotaController:
         used: Amounts = {}
         unread: set[str] = set()
         until: datetime | None = None
-        turn = Turn()
         for monitor, names in self._monitors.counting(hard):
-            await turn.give_way()
+            await give_way()
             if not names:
                 continue
             amount = await self._amount(monitor, quota, names, before, now)

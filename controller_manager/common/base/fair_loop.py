@@ -6,6 +6,7 @@ iteration what else ran in that iteration. The callback is scheduled only while 
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -18,13 +19,16 @@ T = TypeVar("T")
 
 SLICE = 0.0005
 """Seconds after which a slice is over; the current piece of work is finished first."""
-_TURN = 0.005  # seconds
-_SHORT_SLICE = 0.0001  # seconds, while there are requests
+# Seconds: the length of a slice until no request has arrived for some time. Without short slices, the 99th percentile
+# of GETs beside 1,000 watchers is two thirds higher.
+_SHORT_SLICE, _CALM = 0.0001, 0.005
 _SHARE = 1 / 8  # share of the time that long work gets under a constant load of requests
-_QUIET = 0.00002  # seconds; an iteration is idle if it takes less than three times the shortest one plus this
-_FORGET = 1.01  # factor by which the shortest iteration grows per iteration, since the machine's speed changes
-_CALM = 0.005  # seconds of idle time after which slices are longer
-_SETTLED = 0.0002  # seconds of idle time after which a slice may begin; clients need some time to send again
+# Seconds without a request after which a slice may begin: clients need some time to send again. Without this pause, a
+# GET beside the list of 10,000 objects takes 1.1 ms; with it 0.17 ms.
+_SETTLED = 0.0002
+# An iteration is busy if it takes more than three times the shortest one plus so many seconds; the shortest one grows
+# by a factor per iteration, since the speed changes. Without this, half as many GETs pass beside 1,000 watchers.
+_QUIET, _FORGET = 0.00002, 1.01
 _MOST_OWED = 0.005  # limit in seconds of the debt of long work; a machine that pauses makes a slice long
 _RATIO = _SHARE / (1 - _SHARE)
 _REMEMBERED = 1024  # number of callers without work whose usage is remembered
@@ -216,16 +220,30 @@ class Share:
 _CURRENT: ContextVar[Share | None] = ContextVar("share of the slices", default=None)
 
 
+class _Turn(threading.local):
+    """The slice of the tasks without a share, by thread: when it is over."""
+
+    until = 0.0
+
+
+_TURN = _Turn()
+
+
 async def give_way() -> None:
     """Let requests and other long work run first. Long work calls this before each piece of work, which takes a few
-    hundred microseconds at most. Returns at once while the current slice lasts. Without a share, other tasks
-    get one loop iteration.
+    hundred microseconds at most. Returns at once while the current slice lasts.
+
+    Tasks without a share have slices together, and give one loop iteration to other tasks in between. In virtual time
+    these slices are not over before the time advances, so that results do not depend on the speed of the machine.
     """
     share = _CURRENT.get()
-    if share is None:
-        await asyncio.sleep(0)
-    else:
+    if share is not None:
         await share.give_way()
+        return
+    clock = precise_clock()
+    if not 0 < _TURN.until - clock() <= SLICE:
+        await asyncio.sleep(0)
+        _TURN.until = clock() + SLICE
 
 
 def share_beside() -> Share | None:
@@ -239,22 +257,3 @@ def charge_to(caller: str) -> None:
     share = _CURRENT.get()
     if share is not None:
         share.caller = caller
-
-
-class Turn:
-    """A time limit for a loop over many small pieces; when it is over, other work runs.
-
-    In virtual time it is never over, so that results do not depend on the speed of the machine.
-    """
-
-    __slots__ = ("_clock", "_until")
-
-    def __init__(self) -> None:
-        self._clock = precise_clock()
-        self._until = self._clock() + _TURN
-
-    async def give_way(self) -> None:
-        """Let other work run if the time is over. Call it between pieces that take a few milliseconds at most."""
-        if self._clock() >= self._until:
-            await give_way()
-            self._until = self._clock() + _TURN

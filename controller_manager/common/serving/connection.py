@@ -56,7 +56,6 @@ class ConnectionContext(msgspec.Struct, frozen=True):
     heads: Backlog  # incomplete request heads
     head_limit: int
     slices: Slices
-    framing: http.Framing
 
 
 class ServerConnection(BaseProtocol):
@@ -108,7 +107,7 @@ class ServerConnection(BaseProtocol):
         self._arrived = arrived
         self._context = context
         self._slices = context.slices
-        self.writer = ResponseWriter(context.backlog, context.slices, context.framing)
+        self.writer = ResponseWriter(context.backlog, context.slices)
         self._requests: deque[tuple[RawRequestMessage, StreamReader] | HttpProcessingError] = deque()
         self._waiter: asyncio.Future[None] | None = None  # for the next request
         self._task: asyncio.Task[None] | None = None

@@ -122,21 +122,6 @@ def framed(chunk: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(chunk), chunk)
 
 
-class Framing:
-    """Adds the framing to chunks; a chunk that is sent to many connections in a row is copied once."""
-
-    __slots__ = ("_chunk", "_framed")
-
-    def __init__(self) -> None:
-        self._chunk = self._framed = b""
-
-    def framed(self, chunk: bytes) -> bytes:
-        """Return a non-empty chunk with its framing."""
-        if chunk is not self._chunk:
-            self._chunk, self._framed = chunk, framed(chunk)
-        return self._framed
-
-
 def refusal(error: ApiError) -> Response:
     """Return an error as response with its Status."""
     headers = {"content-type": "application/json"}

@@ -109,7 +109,6 @@ class HTTPServer:
             self._heads,
             self._limits.head,
             Slices(asyncio.get_running_loop()),
-            http.Framing(),
         )
         connect = partial(ServerConnection, self._serve, self._begin, context)
         self._acceptor = Acceptor(listener, connect, self._choose, self._limiter, is_shared=self._given is not None)

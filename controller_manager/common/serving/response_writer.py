@@ -22,12 +22,11 @@ class ResponseWriter:
     `slices` of time between the requests of all connections.
     """
 
-    __slots__ = ("_backlog", "_drain", "_framing", "_is_paused", "_share", "_transport")
+    __slots__ = ("_backlog", "_drain", "_is_paused", "_share", "_transport")
 
-    def __init__(self, backlog: Backlog, slices: Slices, framing: http.Framing) -> None:
+    def __init__(self, backlog: Backlog, slices: Slices) -> None:
         self._backlog = backlog
         self._share = Share(slices)
-        self._framing = framing
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._drain: asyncio.Future[None] | None = None
@@ -96,7 +95,7 @@ class ResponseWriter:
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        transport.write(self._framing.framed(chunk) if chunked else chunk)
+        transport.write(http.framed(chunk) if chunked else chunk)
         return not self._is_paused
 
     async def _write_pieces(self, data: bytes, until: float) -> None:

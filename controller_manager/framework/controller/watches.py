@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Any
 
 from controller_manager.common.api.resource import Key, Resource
-from controller_manager.common.base.fair_loop import Turn
+from controller_manager.common.base.fair_loop import give_way
 from controller_manager.common.options.flag import Options
 from controller_manager.framework.cache.change import Change
 from controller_manager.framework.cache.informer import Informer
@@ -94,11 +94,10 @@ class EventHandler:
         return informer.subscribe(note)
 
     async def _work_off(self) -> None:
-        turn = Turn()
         while self._noted:
             for _ in range(min(len(self._noted), _AT_ONCE)):
                 self._order(*self._noted.popleft())
-                await turn.give_way()
+                await give_way()
             if self._noted:
                 await asyncio.sleep(0)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
 from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.base.fair_loop import Share, Slices
-from tests.apiserver_stub.watch_cache.conftest import ready
+from tests.apiserver_stub.watch_cache.conftest import advance_clock_at_each_look, ready
 from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
@@ -46,16 +47,16 @@ def pushed(cluster: Cluster, **options: Any) -> Pushed:
     return seen
 
 
-async def test_pushed_events_are_immediate_and_reader_gets_rest(cluster: Cluster) -> None:
+async def test_stream_with_sink_pushes_and_its_reader_gets_the_rest(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     seen = pushed(cluster, timeout=90, bookmarks=True)
     await ready()
     assert seen.short == ["ADDED a 2"]  # by its reader
-    received: list[list[str]] = []
-    cluster.store.subscribe(lambda changes: received.append(seen.short))
     await cluster.put("ns/b")
+    await ready()
     await cluster.delete("ns/a")
-    assert received == [["ADDED a 2", "ADDED b 3"], ["ADDED a 2", "ADDED b 3", "DELETED a 4"]]
+    await ready()
+    assert (seen.short, seen.looked) == (["ADDED a 2", "ADDED b 3", "DELETED a 4"], 0)
     await asyncio.sleep(61)
     assert seen.short[3:] == ["BOOKMARK - 4"]
     seen.is_taken = False
@@ -106,40 +107,31 @@ async def test_bookmarks_are_pushed_and_other_events_read(cluster: Cluster) -> N
     assert seen.ended
 
 
-async def test_many_pushed_watches_are_served_in_slices(cluster: Cluster) -> None:
-    slices = Slices(asyncio.get_running_loop())
-    Share(slices).enter()
+async def test_streams_send_changes_that_collected_together(cluster: Cluster) -> None:
+    advance_clock_at_each_look()
+    Share(Slices(asyncio.get_running_loop())).enter()
     watches = [pushed(cluster, start=1) for _ in range(100)]
     await ready()
-    numbers = []
-    cluster.store.subscribe(lambda changes: numbers.append(sum(bool(seen.chunks) for seen in watches)))
-    await cluster.put("ns/a")
-    assert numbers == [32]
-    while not all(seen.chunks for seen in watches):  # noqa: ASYNC110 - nobody tells
+    for name in ("a", "b", "c"):
+        await cluster.put(f"ns/{name}")
+    while not all(len(seen.short) == 3 for seen in watches):  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
-    await cluster.put("ns/b")
-    await cluster.put("ns/c")
-    assert numbers == [32, 100, 100]
-    assert all(len(seen.chunks) == 1 for seen in watches), "the next round is not begun before its time"
-    await asyncio.sleep(0.05)
-    assert all(seen.short == ["ADDED a 2", "ADDED b 3", "ADDED c 4"] for seen in watches)
-    assert len({id(seen.chunks[1]) for seen in watches}) == 1, "what they say together is put together once"
+    assert watches[-1].short == ["ADDED a 2", "ADDED b 3", "ADDED c 4"]
+    assert len(watches[-1].chunks) == 1
+    assert len({id(seen.chunks[-1]) for seen in watches[-20:]}) == 1, "they share the bytes"
 
 
-async def test_event_after_a_pause_is_pushed_at_once(cluster: Cluster) -> None:
+async def test_streams_give_way_to_requests_between_pushes(cluster: Cluster) -> None:
+    advance_clock_at_each_look()
     Share(Slices(asyncio.get_running_loop())).enter()
-    watches = [pushed(cluster, start=1) for _ in range(20)]
+    watches = [pushed(cluster, start=1) for _ in range(100)]
     await ready()
-    for number in range(10):
-        await cluster.put(f"ns/a{number}")
-        assert all(len(seen.short) == number + 1 for seen in watches)
-        await asyncio.sleep(0.003)
-    more = [pushed(cluster, start=11) for _ in range(2000)]
-    await ready()
-    await cluster.put("ns/b")
-    await cluster.put("ns/c")
-    await asyncio.sleep(0.2)
-    assert all(seen.short == ["ADDED b 12", "ADDED c 13"] for seen in more)
+    await cluster.put("ns/a")
+    counts = [0]
+    while counts[-1] < len(watches):
+        await asyncio.sleep(0)
+        counts.append(sum(bool(seen.chunks) for seen in watches))
+    assert max(after - before for before, after in pairwise(counts)) == 1
 
 
 async def test_joined_chunks_are_shared_by_position_and_form(cluster: Cluster) -> None:
@@ -179,6 +171,7 @@ async def test_ended_stream_pushes_nothing(cluster: Cluster) -> None:
     cluster.readers.append(asyncio.get_running_loop().create_task(read()))
     await ready()
     await cluster.put("ns/a")
+    await ready()
     assert len(chunks) == 1
     ending.end()
     assert stream._sink is not None

@@ -11,7 +11,7 @@ from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
-from tests.apiserver_stub.watch_cache.conftest import ready
+from tests.apiserver_stub.watch_cache.conftest import advance_clock_at_each_look, ready
 from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
@@ -222,6 +222,7 @@ async def test_closing_the_hub_ends_current_and_new_streams(cluster: Cluster) ->
 async def test_streams_of_one_resource_version_can_be_ended(cluster: Cluster) -> None:
     ended, kept = cluster.watch(start=1), cluster.hub.open("pods", "v2", "Pod", WatchOptions(start=1))
     await cluster.put("ns/a")
+    await ready()
     cluster.hub.end("pods", "v1")
     cluster.hub.end("nodes", "v2")
     await ready()
@@ -257,6 +258,7 @@ async def test_close_without_pending_read_leaves_no_timer(cluster: Cluster) -> N
 async def test_scan_without_matches_yields_to_the_event_loop(cluster: Cluster) -> None:
     for number in range(5000):
         await cluster.put(f"ns/{number}")
+    advance_clock_at_each_look()
     seen = cluster.watch(labels=LabelSelector.parse("app=web"), initial_end=True)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -289,6 +291,7 @@ async def test_pending_events_are_joined_into_limited_chunks(cluster: Cluster) -
 async def test_long_backlog_yields_to_the_event_loop(cluster: Cluster) -> None:
     for number in range(90):
         await cluster.put(f"ns/{number:02}", text="x" * 140_000)
+    advance_clock_at_each_look()
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
     seen: list[int] = []
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller_manager.common.base import fair_loop
 from controller_manager.common.base.fair_loop import SLICE, FairQueue, Pace, Share, Slices, charge_to, give_way
 
 MICRO, MILLI = 1e-6, 1e-3
@@ -204,8 +205,12 @@ async def test_cancelled_waiters_do_not_block_others() -> None:
     assert clock.now == stopped  # nobody looks at the clock any more
 
 
-async def test_give_way_without_slices_yields_to_loop() -> None:
-    seen = []
-    asyncio.get_running_loop().call_soon(seen.append, "turn")
-    await give_way()
-    assert seen == ["turn"]
+async def test_tasks_without_share_yield_once_per_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ran, counts = Clock(), list[int](), list[int]()
+    monkeypatch.setattr(fair_loop, "precise_clock", lambda: clock)
+    for piece in range(3):  # of 0.3 ms each, while a slice has 0.5 ms
+        asyncio.get_running_loop().call_soon(ran.append, piece)
+        await give_way()
+        counts.append(len(ran))
+        clock.work(0.3 * MILLI)
+    assert counts == [1, 1, 3]
