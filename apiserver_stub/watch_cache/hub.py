@@ -128,14 +128,16 @@ class Hub:
         if self._share is not None:
             self._share.enter()
         woken = 0
-        while self._called:
-            if self._called[0].is_late or woken >= _WOKEN:
-                woken = 0
-                await asyncio.sleep(0)
-            else:
-                await give_way()
-            woken += not self._called.popleft().speak()
-        self._is_notifying = False
+        try:
+            while self._called:
+                if self._called[0].is_late or woken >= _WOKEN:
+                    woken = 0
+                    await asyncio.sleep(0)
+                else:
+                    await give_way()
+                woken += not self._called.popleft().speak()
+        finally:  # a defect of one stream must not stop all others
+            self._is_notifying = False
 
 
 class _Waiting:
