@@ -1,4 +1,4 @@
-"""A small API on the in-process transport that can be made to misbehave; it knows paths and documents, no kinds."""
+"""A fake API on the in-process transport with configurable faults; it stores documents by path."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Pods and autoscalers for the tests of decisions of the autoscaler."""
+"""Builders of pods and autoscalers for tests of the horizontal pod autoscaler."""
 
 from typing import Any
 

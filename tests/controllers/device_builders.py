@@ -1,4 +1,4 @@
-"""Slices, classes and claims of devices, as drivers and people write them."""
+"""Builders of device slices, classes and claims."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods on a virtual node, and their lives: each change of the status, with its second."""
+"""Builders of pods on a virtual node, and a simulation of their lifecycle."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nodes, pods and clusters as a scheduler sees them, for tables."""
+"""Builders of nodes, pods and clusters for tests of the scheduler."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is next for a volume, what of pods and nodes matters to it, and what VolumeAttachments say."""
+"""Decisions of the attach-detach controller: steps per volume, relevant node and pod fields, VolumeAttachments."""
 
 import json
 import math

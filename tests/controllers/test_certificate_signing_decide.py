@@ -1,4 +1,4 @@
-"""What signers decide: which requests they take, how long certificates last, and what these say."""
+"""Decisions of the certificate signers: accepted requests, validity and contents of certificates."""
 
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta

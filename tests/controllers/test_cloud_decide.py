@@ -1,4 +1,4 @@
-"""What controllers that work with the cloud decide, as tables."""
+"""Decisions of the cloud controllers."""
 
 from ipaddress import ip_network
 from typing import Any

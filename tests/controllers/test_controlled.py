@@ -1,4 +1,4 @@
-"""Whom a change concerns, and who counts as a pod of a workload, as tables."""
+"""Which owners a pod change wakes, and which pods count for a workload."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

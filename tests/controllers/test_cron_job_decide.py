@@ -1,4 +1,4 @@
-"""What a cron job has missed, and what becomes of it, as tables."""
+"""Decisions of the CronJob controller: missed times, jobs to start and status."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where pods of daemon sets belong, what is created and deleted, and the status, as tables."""
+"""Decisions of the DaemonSet controller: eligible nodes, pods to create and delete, status."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Sizes, revisions, templates and conditions of deployments, as tables."""
+"""Decisions of the Deployment controller: sizes, revisions, templates and conditions."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which devices claims get on a node: tables, and every small case beside one who tries everything."""
+"""Allocation of devices to claims on a node, also compared with an exhaustive search of small cases."""
 
 import itertools
 from collections.abc import Sequence

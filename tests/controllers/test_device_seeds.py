@@ -1,8 +1,8 @@
-"""Devices through random hours of a small cluster: what holds at every step, and in the end.
+"""Device allocation in a small simulated cluster with random changes.
 
-At every step, by what the server has and by what is on its way there: no device is had twice but for its
-administration, no counter and no shared capacity is exceeded, and no pod comes to a node without its claims. In the
-end, when everything was told and there was time: no pod waits that fits.
+Invariants at every step, by the state of the server and pending writes: a device has one claim unless it has admin
+access, counters and shared capacity are never exceeded, and a bound pod has its claims. At the end, after all updates
+are delivered: no pod that fits is waiting.
 """
 
 import random

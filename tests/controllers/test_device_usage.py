@@ -1,4 +1,4 @@
-"""Who has which devices while the server lags behind what was decided: a table."""
+"""Device usage while the server lags behind assumed allocations."""
 
 import pytest
 from msgspec.structs import replace

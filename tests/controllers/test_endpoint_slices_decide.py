@@ -1,4 +1,4 @@
-"""What the slices of a service should be, decided from the service, its pods, their nodes and what is there."""
+"""Wanted endpoint slices of a service, from its pods, their nodes and the existing slices."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which zone each endpoint is hinted to be for."""
+"""Zone hints of endpoints."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the endpoints of a service should be, decided from the service, its pods and what is there."""
+"""Wanted Endpoints of a service, from its pods and the existing Endpoints."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What FlexVolume drivers answer, which programs in a folder are drivers, and which of them are initialized when."""
+"""Output of FlexVolume drivers, discovery of driver programs, and their initialization."""
 
 from pathlib import Path
 

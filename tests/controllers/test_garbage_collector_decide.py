@@ -1,4 +1,4 @@
-"""What the garbage collector decides, as tables: what becomes of an object, and which resources are watched."""
+"""Decisions of the garbage collector: actions per object, and which resources it watches."""
 
 import pytest
 

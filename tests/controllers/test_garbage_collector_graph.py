@@ -1,4 +1,4 @@
-"""The graph of owners is the same whatever the order of changes, and misses nobody who has to be looked at."""
+"""The owner graph is independent of the order of events and enqueues every affected object."""
 
 import pytest
 from hypothesis import settings

@@ -1,7 +1,7 @@
-"""How far recommendations are followed: situations of limits and of the past, with the numbers the original gives.
+"""How limits and history change recommendations, with the numbers of the upstream autoscaler.
 
-Rules are told as `window policy limit/period ...`: "60 Max 4/15 100%/15" holds off for 60 s and allows four pods or
-100 % more in 15 s, whichever is more; a window of `-` is not set.
+Rules are written as `window policy limit/period ...`: "60 Max 4/15 100%/15" has a stabilization window of 60 s and
+allows four pods or 100 % more in 15 s, whichever is more. A window of `-` is not set.
 """
 
 import pytest

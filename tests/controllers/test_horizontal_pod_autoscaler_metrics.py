@@ -1,4 +1,4 @@
-"""What pods use and metrics say, and how many replicas that asks for."""
+"""Replicas that metrics and pod usage ask for."""
 
 from typing import Any
 

@@ -1,10 +1,10 @@
-"""How many replicas metrics propose: situations of pods and of single values, with the numbers that the original gives.
+"""Replicas that metrics propose for groups of pods, with the numbers of the upstream autoscaler.
 
-Pods are told in words of a letter and what the pod uses, in thousandths of a core (of which each requests one) or of
-the metric; without a number there is no sample of it:
+A pod is written as a letter and its usage, in thousandths of a core (each requests one) or of the metric. Without a
+number it has no sample:
 
-    r ready · u never ready since it started · h ready, but sampled too soon after its start · p pending · f failed ·
-    d being deleted · m missing, it runs but has no sample · s a stranger: a sample of a pod that is not there
+    r ready · u never ready since its start · h ready, but sampled too soon after its start · p pending · f failed ·
+    d being deleted · m missing: it runs but has no sample · s a sample of a pod that does not exist
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What becomes of a job and its pods, as tables."""
+"""Decisions of the Job controller: end of jobs, pods to create and delete, counting of pods."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What one object may cost: small for whoever wrote it, it may amount to far more than it is long."""
+"""Small objects that expand to a lot of work are handled in bounded CPU time."""
 
 from contextlib import AbstractContextManager
 from datetime import timedelta

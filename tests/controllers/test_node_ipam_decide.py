@@ -1,4 +1,4 @@
-"""Which parts of a range are in use, as tables and against a model; what the flags of ranges allow."""
+"""Allocation of pod CIDRs, also compared with a model, and the flags of CIDR sizes."""
 
 from collections import Counter
 from ipaddress import IPv4Network, IPv6Network, ip_network

@@ -1,4 +1,4 @@
-"""What the node lifecycle controller decides, as tables."""
+"""Decisions of the node lifecycle controller."""
 
 import math
 from typing import Any

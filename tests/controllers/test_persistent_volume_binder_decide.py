@@ -1,4 +1,4 @@
-"""Decisions about claims and volumes, as tables."""
+"""Decisions about claims and volumes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which pods are garbage, as tables."""
+"""Which pods are garbage."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Which pods go first, as a table: one difference at a time, and what comes before it in rank."""
+"""Deletion order of pods: one difference at a time, in order of precedence."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""All controllers against what a real API server answered (`recorded/answers.jsonl`, made by `recorded/record.py`)."""
+"""All controllers against the recorded responses of a real API server (`recorded/answers.jsonl`)."""
 
 import asyncio
 import json

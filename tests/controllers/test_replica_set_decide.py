@@ -1,4 +1,4 @@
-"""How many pods a replica set creates and deletes, and what its status says, as tables."""
+"""Decisions of the ReplicaSet controller: pods to create and delete, and status."""
 
 from datetime import UTC, datetime
 

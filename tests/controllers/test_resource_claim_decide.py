@@ -1,4 +1,4 @@
-"""Which claims to devices are made, reserved and freed, as tables."""
+"""Which resource claims are created, reserved and released."""
 
 import pytest
 

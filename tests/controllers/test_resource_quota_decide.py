@@ -1,4 +1,4 @@
-"""What the status of a quota says, by what was counted."""
+"""Status of a ResourceQuota from counted usage."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
-"""Each controller makes do with what clusters grant to its service account out of the box (API version 1.36).
+"""Each controller needs no more than clusters grant to its service account by default (API version 1.36).
 
-`roles.jsonl` holds those roles, a rule a line, some of which are there with a feature only. Informers read as the
-process, which may read everything.
+`roles.jsonl` has one rule of those roles per line; some rules depend on a feature gate. Informers read with the
+credentials of the process, which may read everything.
 """
 
 import json

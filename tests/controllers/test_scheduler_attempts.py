@@ -1,4 +1,4 @@
-"""Attempts that take several time slices: each slice is bounded, and what happens between two of them counts."""
+"""Scheduling attempts that span several time slices: each slice is bounded, and changes between slices count."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

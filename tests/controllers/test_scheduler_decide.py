@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on, and which of them it goes to: tables."""
+"""Filters and scores of the scheduler."""
 
 import json
 from collections import Counter

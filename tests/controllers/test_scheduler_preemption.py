@@ -1,4 +1,4 @@
-"""Who has to go so that a pod finds room: tables."""
+"""Victims of preemption."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

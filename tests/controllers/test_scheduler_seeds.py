@@ -1,8 +1,7 @@
-"""The scheduler without clock through random hours of a small cluster: what holds at every step, and in the end.
+"""The scheduler without a clock in a small simulated cluster with random changes.
 
-At every step: no node has more than it offers; no pod is where another one wants it far, or it wants another one far;
-no pod is given a node while it has one. In the end, when everything was told and there was time: no pod waits that fits
-somewhere beside the pods there are.
+Invariants at every step: no node is overcommitted, anti-affinity holds in both directions, and a pod is bound once. At
+the end, after all updates are delivered: no pod that fits is waiting.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Where a pod may be because of its volumes, and what is to be done for them there: tables."""
+"""Nodes that the volumes of a pod allow, and the volume plan for a node."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

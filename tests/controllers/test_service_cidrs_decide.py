@@ -1,4 +1,4 @@
-"""What is next for a ServiceCIDR, as a table."""
+"""Decisions of the ServiceCIDR controller."""
 
 from itertools import permutations
 

@@ -1,7 +1,7 @@
-"""How endpoints are cut into slices: with few writes, whatever came before.
+"""Division of endpoints into slices with few writes.
 
-After any sequence of changes the slices hold exactly the wanted endpoints, each once, and none more than the limit;
-nothing is written when nothing changed; a change of n endpoints writes at most n slices and those that n new ones need.
+After any changes the slices hold exactly the wanted endpoints, each once, and no slice exceeds the limit. Without a
+change nothing is written. A change of n endpoints writes at most n slices and the slices that n new endpoints need.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The steps, the claims, the pods and the status of a stateful set, as tables."""
+"""Decisions of the StatefulSet controller: steps, claims, pods and status."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

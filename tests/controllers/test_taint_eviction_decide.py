@@ -1,4 +1,4 @@
-"""How long a pod endures the taints of its node, as tables."""
+"""How long a pod tolerates the taints of its node."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Which pods a node takes, and how it says why not."""
+"""Which pods a virtual node admits, and the message of a refusal."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The life of a pod on a virtual node, second by second."""
+"""Lifecycle of a pod on a virtual node, second by second."""
 
 import math
 

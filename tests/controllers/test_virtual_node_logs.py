@@ -1,4 +1,4 @@
-"""Logs of containers that do not exist, as kubelets serve them."""
+"""Generated container logs, served like a kubelet does."""
 
 import asyncio
 import contextlib

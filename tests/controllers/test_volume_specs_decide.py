@@ -1,4 +1,4 @@
-"""What is behind volumes: unique names as nodes list them, handles as CSI drivers expect them, and who may share."""
+"""Volume specs: unique names in node status, CSI handles, and exclusive access."""
 
 from typing import Any
 

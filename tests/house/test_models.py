@@ -1,4 +1,4 @@
-"""What holds for all models: `null` is read as absence, and what is in lists that controllers change is complete."""
+"""Rules for all models: `null` decodes like an absent field, and models of listed kinds are complete."""
 
 import copy
 import importlib

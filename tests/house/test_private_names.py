@@ -1,4 +1,4 @@
-"""Private names of libraries are used nowhere: they change without notice."""
+"""Private names of libraries are used in adapters only, because they change without notice."""
 
 import ast
 from collections.abc import Iterator

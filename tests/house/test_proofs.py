@@ -1,4 +1,4 @@
-"""Every flag of the manager that has an effect is proved: a test marked with its name changes it and sees a change."""
+"""Every flag of the manager with an effect has a test that is marked with its name."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the project is set up from: bounded ranges, a lock with hashes, and programs that may be missing."""
+"""Project setup: bounded dependencies, lock files with hashes, and optional programs."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Every documented flag, with its type, its default and its bounds; and no flag more but those that are our own."""
+"""Every documented flag exists with its type, default and bounds; all other flags are our own."""
 
 import json
 from pathlib import Path

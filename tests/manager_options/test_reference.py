@@ -1,4 +1,4 @@
-"""What people are told about flags: `FLAGS.md` and `--help` say the same as the declarations, inert flags included."""
+"""`FLAGS.md` and `--help` agree with the declarations, including flags without effect."""
 
 import pytest
 

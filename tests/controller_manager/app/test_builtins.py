@@ -1,4 +1,4 @@
-"""The built-in controllers are ours, whatever the folder a process is started in holds."""
+"""The built-in controllers are loaded in any working directory."""
 
 import subprocess
 import sys

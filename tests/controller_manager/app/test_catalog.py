@@ -1,4 +1,4 @@
-"""Which controllers are found, and which of them `--controllers` turns on."""
+"""Discovery of controllers, and selection by `--controllers`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The flags of the client: where the API server is, how often it is asked, and as whom."""
+"""Client flags: server, rate limits and credentials."""
 
 import asyncio
 import json

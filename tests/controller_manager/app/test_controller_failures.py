@@ -1,4 +1,4 @@
-"""Controllers that fail to start, crash or never end: the others go on, and health says what is wrong."""
+"""Controllers that fail to start, crash or hang: others continue, and health endpoints report it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Each flag of leader election changes who leads, where that is written, or when the lead changes (virtual time)."""
+"""Each flag of leader election changes the leader, the lease or the timing (virtual time)."""
 
 import pytest
 

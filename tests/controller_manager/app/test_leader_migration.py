@@ -1,4 +1,4 @@
-"""What a file of leader migration says, and what it says of files that are wrong."""
+"""Leader migration files, valid and malformed."""
 
 from pathlib import Path
 from typing import Any

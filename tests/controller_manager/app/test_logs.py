@@ -1,4 +1,4 @@
-"""How the process speaks: its flags, and that nothing it says holds a secret."""
+"""Logging flags, and that log lines contain no secrets."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The process from outside: help, refusals and exit statuses."""
+"""The process from outside: help, invalid flags and exit codes."""
 
 import asyncio
 import signal

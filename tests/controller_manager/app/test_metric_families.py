@@ -1,4 +1,4 @@
-"""The families of a running manager against those of the ecosystem's: names, types, labels and buckets."""
+"""Metric families of a running manager equal the upstream ones: names, types, labels and buckets."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The server the flags describe: its addresses, certificates and terms, and clear sentences about what is of no use."""
+"""The HTTPS server that the flags describe: addresses, certificates, TLS limits and error messages."""
 
 import asyncio
 import socket

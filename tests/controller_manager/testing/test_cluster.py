@@ -1,4 +1,4 @@
-"""The cluster in one process: its server comes and goes, and it knows when it is at rest."""
+"""The cluster in one process: server restarts, and waiting until it is idle."""
 
 import asyncio
 

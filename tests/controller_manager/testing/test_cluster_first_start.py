@@ -1,4 +1,4 @@
-"""A cluster is the same whether its server was the first to start or found what another's first start had left."""
+"""A cluster is the same whether its server starts for the first time or from a cached first start."""
 
 import asyncio
 from typing import Any

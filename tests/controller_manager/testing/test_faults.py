@@ -1,4 +1,4 @@
-"""What a network that fails does to watches."""
+"""Faults of the network on watches."""
 
 import asyncio
 from collections import Counter

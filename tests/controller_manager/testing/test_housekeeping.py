@@ -1,4 +1,4 @@
-"""Going without housekeeping: what repeats itself does not happen, and nothing else is missed."""
+"""Time without housekeeping: periodic work is held, and nothing else is missed."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What goes wrong with a manager fails the test that runs it, with controller, key and cause in the message."""
+"""Failures of a manager fail the test that runs it; the message has controller, key and cause."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""The plugin in the projects of others, as they have set pytest up."""
+"""The plugin in projects with other pytest settings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A test with seeds runs once for each, with chance of its own."""
+"""A test with seeds runs once per seed with its own random numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a controller did not declare is refused, in the sense of RBAC's rules."""
+"""Requests that a controller did not declare are refused, as by RBAC rules."""
 
 import pytest
 from msgspec.structs import replace

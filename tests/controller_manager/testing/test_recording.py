@@ -1,4 +1,4 @@
-"""What a cluster's watches tell is written down whole, without secrets, and can be played to controllers again."""
+"""Recordings of watches are complete, contain no secrets, and can be replayed to controllers."""
 
 import asyncio
 import gzip

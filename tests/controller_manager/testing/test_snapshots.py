@@ -1,4 +1,4 @@
-"""A cluster goes back to where it was, or on in two ways; and what that costs does not depend on how much there is."""
+"""Snapshots: restore and fork, at a cost that is independent of the number of objects."""
 
 import asyncio
 import sys

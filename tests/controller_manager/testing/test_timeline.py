@@ -1,4 +1,4 @@
-"""The timeline says in order who wrote what and why, and what was done to the cluster; tests that fail show it."""
+"""The timeline lists writes, causes and cluster operations; failed tests print it."""
 
 import pytest
 from msgspec.structs import replace

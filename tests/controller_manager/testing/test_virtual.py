@@ -1,4 +1,4 @@
-"""Virtual time: it jumps, it keeps order, it waits for threads, and it names a deadlock."""
+"""Virtual time: it jumps, keeps the order of timers, waits for threads, and reports deadlocks."""
 
 import asyncio
 import time

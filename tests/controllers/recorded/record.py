@@ -1,8 +1,8 @@
-"""Records what a real API server answers, for `test_recorded.py`.
+"""Records the responses of a real API server for `test_recorded.py`.
 
-`python record.py URL TOKEN [METRICS] > answers.jsonl`, to be run against a new one (1.36) with aggregation, RBAC and
-without any controllers, as its admin. METRICS is the address and port of a server of the resource metrics API, which
-answers discovery with a resource without verbs. The world that is recorded is made first, and stays.
+Run `python record.py URL TOKEN [METRICS] > answers.jsonl` as administrator against a new API server (1.36) with
+aggregation and RBAC and without controllers. METRICS is the address and port of a resource metrics server; its
+discovery contains a resource without verbs. The script creates the objects first and does not delete them.
 """
 
 import base64

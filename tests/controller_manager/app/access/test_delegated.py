@@ -1,4 +1,4 @@
-"""Questions to the API server about callers: what is asked, how often, and how long answers are remembered."""
+"""Delegated token and access reviews: contents, rate and caching."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Who may see what, as the flags say: a guard in front of a whole API server, in virtual time."""
+"""Delegated authentication and authorization by flags, against a whole API server in virtual time."""
 
 import asyncio
 import json

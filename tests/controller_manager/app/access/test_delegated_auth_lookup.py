@@ -1,4 +1,4 @@
-"""What is published about callers, read as strictly as what decides about access should be."""
+"""Strict parsing of the ConfigMap extension-apiserver-authentication."""
 
 from contextlib import suppress
 

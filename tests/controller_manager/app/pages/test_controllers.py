@@ -1,4 +1,4 @@
-"""/debug/controllers: the same state for browsers and for programs."""
+"""/debug/controllers as HTML and as JSON."""
 
 import base64
 import hashlib

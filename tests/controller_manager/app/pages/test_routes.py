@@ -1,4 +1,4 @@
-"""What the manager answers to whom."""
+"""Which callers may read which pages of the manager."""
 
 import json
 

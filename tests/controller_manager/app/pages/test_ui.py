@@ -1,4 +1,4 @@
-"""/ui: everybody gets the empty page, and who may see it what is there."""
+"""/ui: everyone gets the empty page, and authorized callers get its data."""
 
 import json
 from collections.abc import AsyncIterator

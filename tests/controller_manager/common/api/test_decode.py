@@ -1,4 +1,4 @@
-"""What a server written in Go may write is read as it is meant; what does not fit is refused with its path."""
+"""Decoding of JSON as Go servers write it; values of a wrong type are refused with their path."""
 
 from collections.abc import Mapping
 from typing import Any

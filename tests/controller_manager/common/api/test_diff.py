@@ -1,4 +1,4 @@
-"""An update never loses a field the model does not know."""
+"""An update keeps fields that the model does not have."""
 
 import copy
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What the containers of a pod need together, at the time of the greatest need."""
+"""The resources that the containers of a pod need at most at any time."""
 
 from typing import Any
 

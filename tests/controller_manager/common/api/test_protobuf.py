@@ -1,4 +1,4 @@
-"""Which objects a message holds whole; the others are not written in protobuf."""
+"""Which objects are encoded as protobuf; the others are encoded as JSON."""
 
 import json
 from typing import Any

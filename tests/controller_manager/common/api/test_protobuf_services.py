@@ -1,4 +1,4 @@
-"""Messages of gRPC services against the official package, its descriptors written by hand for what differs."""
+"""Messages of gRPC services, compared with the official package and handwritten descriptors."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Quantities have one text for each number and family of suffixes."""
+"""Each quantity has one canonical text per suffix family."""
 
 from decimal import Decimal
 from fractions import Fraction

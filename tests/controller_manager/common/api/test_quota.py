@@ -1,4 +1,4 @@
-"""What objects count for in quotas, and which scopes they are in."""
+"""Quota usage of objects, and quota scopes."""
 
 from datetime import UTC, datetime
 from typing import Any

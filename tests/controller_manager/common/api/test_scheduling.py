@@ -1,4 +1,4 @@
-"""Where pods may run: node selectors and affinity, taints and tolerations, as tables."""
+"""Node selectors and affinity, taints and tolerations."""
 
 from collections.abc import Mapping
 from math import inf

@@ -1,4 +1,4 @@
-"""Deadlines of many tasks with one timer: each block ends as one of `asyncio.timeout` does."""
+"""Many deadlines with one timer behave like `asyncio.timeout`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

@@ -1,4 +1,4 @@
-"""Programs that are run: what they say, how they end, and that nothing of them is left."""
+"""External programs: output, exit status and cleanup."""
 
 import asyncio
 import os

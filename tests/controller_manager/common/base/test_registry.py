@@ -1,4 +1,4 @@
-"""The registry shows what its rules let through, and tells how much that is."""
+"""The metric registry applies its rules and counts hidden families."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Long work gets what short work leaves, never less than its part, and callers share it fairly."""
+"""Long work gets what short work leaves, at least its minimum share, and callers share it fairly."""
 
 import asyncio
 from collections import Counter

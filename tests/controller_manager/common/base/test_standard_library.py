@@ -1,4 +1,4 @@
-"""What is used of the standard library beyond its public names is there, and does what it is used for."""
+"""Private parts of the standard library that we use exist and behave as expected."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Background work that outlives its failures, and ends when it is told to."""
+"""Background tasks: restart after failures, and cancellation."""
 
 import asyncio
 

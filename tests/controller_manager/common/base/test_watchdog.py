@@ -1,4 +1,4 @@
-"""The watchdog of an event loop: it measures on a loop of real time, and says who was in the way."""
+"""The watchdog of the event loop: it measures in real time and names the blocking task."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Reads recorded expressions with their outcomes, and tells what ours are in the same form."""
+"""Reads recorded CEL expressions with their outcomes, and returns our outcomes in the same form."""
 
 import base64
 import math

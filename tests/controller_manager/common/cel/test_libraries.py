@@ -1,4 +1,4 @@
-"""What recorded expressions do not show of libraries: the authorizer, bounds, and order among equals."""
+"""CEL libraries beyond the recorded expressions: the authorizer, bounds, and stable order."""
 
 from collections.abc import Callable
 from typing import Any

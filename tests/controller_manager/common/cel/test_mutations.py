@@ -1,4 +1,4 @@
-"""Expressions that make objects and operations come out as those of the real environment of mutations did."""
+"""Mutation expressions have the recorded outcomes of kube-apiserver."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Properties of expressions: order and equality of values, trees and their text, loops written out, and costs."""
+"""Properties of CEL: order and equality of values, printed trees, specialized loops, and costs."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Recorded rules on values of schemas come out as recorded: errors, largest cost, actual cost and outcome."""
+"""Recorded schema rules have the recorded outcome: errors, maximum cost, actual cost and result."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Expressions over values that schemas describe: types, names, formats, kinds of lists, and bounds in estimates."""
+"""CEL over values with schemas: types, names, formats, list kinds, and bounds in estimates."""
 
 from typing import Any
 

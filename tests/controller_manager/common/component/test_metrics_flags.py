@@ -1,4 +1,4 @@
-"""The flags of metrics, and the page in the forms that scrapers ask for."""
+"""Metric flags, and the metrics page in the formats of scrapers."""
 
 import asyncio
 import collections

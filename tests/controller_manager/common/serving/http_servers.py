@@ -1,4 +1,4 @@
-"""Servers on the loopback interface, and a handler that remembers what it was asked."""
+"""Servers on the loopback interface, and a handler that records its requests."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Who is let in at a moment when the process can open nothing more."""
+"""The acceptor without free file descriptors, and before the first byte."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Clients that are refused by TLS are told why, on the loops of both kinds; who speaks no TLS is shown out at once."""
+"""Clients refused by TLS get an alert on both loops; clients without TLS are disconnected at once."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Who sent a request, and who only pretends to be somebody."""
+"""Authentication of requests by certificate, token and proxy headers."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The first opinion decides, nobody having one is a refusal that says who wanted what; and what is asked may wait."""
+"""A chain of authorizers: the first decision counts, and without one the request is forbidden."""
 
 import asyncio
 

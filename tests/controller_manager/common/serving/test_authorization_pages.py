@@ -1,4 +1,4 @@
-"""Which paths are open, and what becomes of requests for the others."""
+"""Open paths of the pages, and authorization of all others."""
 
 import pytest
 from prometheus_client import CollectorRegistry

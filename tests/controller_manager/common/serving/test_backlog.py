@@ -1,4 +1,4 @@
-"""Who is cut off when too much waits for clients."""
+"""Which client is cut off when too much output is unread."""
 
 from functools import partial
 

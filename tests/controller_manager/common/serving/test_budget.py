@@ -1,4 +1,4 @@
-"""Room for bodies: of a caller, of all, in what order, and for how long somebody waits for it."""
+"""Memory budget for request bodies: limits, order and timeouts."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Self-signed pairs: how long one is kept, when it is made anew, and that nobody else's is touched."""
+"""Self-signed certificates: reuse and renewal; foreign certificates stay unchanged."""
 
 import asyncio
 import stat

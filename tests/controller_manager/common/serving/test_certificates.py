@@ -1,4 +1,4 @@
-"""What clients are shown as certificates and authorities change, by handshakes in memory."""
+"""Certificates of new connections while certificates and authorities change, with handshakes in memory."""
 
 import asyncio
 import ssl

@@ -1,4 +1,4 @@
-"""Who makes room when a server is full."""
+"""Which connection is dropped when a server is full."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""A server on the loopback interface: translation, bodies, streams and a clean stop."""
+"""A server on the loopback interface: requests, bodies, streams and clean stop."""
 
 import asyncio
 import contextlib

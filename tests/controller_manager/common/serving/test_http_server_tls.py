@@ -1,4 +1,4 @@
-"""A server with certificates: what it learns of clients, and connections that come to nothing."""
+"""A TLS server: client certificates, and failed handshakes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Headers that name users, as kube-apiserver 1.36 took them: of callers, and of a trusted proxy."""
+"""User headers are accepted as by kube-apiserver 1.36, from callers and from a trusted proxy."""
 
 import json
 from pathlib import Path

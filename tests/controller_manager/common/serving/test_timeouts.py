@@ -1,4 +1,4 @@
-"""How long a server waits for its clients, in virtual time."""
+"""Timeouts of a server for its clients, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator

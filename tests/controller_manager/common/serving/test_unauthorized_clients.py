@@ -1,4 +1,4 @@
-"""What a server does for clients before and after it knows them: bodies unread, answers untaken, heads unfinished."""
+"""Requests before and after authentication: unread bodies, unread responses and unfinished heads are bounded."""
 
 import asyncio
 import contextlib

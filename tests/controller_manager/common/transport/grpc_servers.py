@@ -1,4 +1,4 @@
-"""gRPC servers of tests: methods of our tables, answered by functions of dictionaries."""
+"""gRPC servers for tests: methods of our tables, answered by functions on dictionaries."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Connections that are kept: how many there are, which is used, and what becomes of one that ends."""
+"""Reuse, limits and failures of pooled connections."""
 
 import asyncio
 import socket

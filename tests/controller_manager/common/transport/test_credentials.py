@@ -1,4 +1,4 @@
-"""Credentials are renewed in time, once for all who ask, and the old ones serve while that fails."""
+"""Credentials are renewed in time, once for all callers; the old ones are used while renewal fails."""
 
 import asyncio
 import json

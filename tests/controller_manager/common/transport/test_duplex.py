@@ -1,4 +1,4 @@
-"""The streams by themselves: a pair in memory against a model, and what only a socket does."""
+"""Duplex streams: a pair in memory compared with a model, and socket streams."""
 
 import asyncio
 

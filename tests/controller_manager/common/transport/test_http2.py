@@ -1,4 +1,4 @@
-"""HTTP/2 connections against the state machine of another library (`h2`), which refuses what the protocol forbids."""
+"""HTTP/2 connections against the state machine of the library `h2`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

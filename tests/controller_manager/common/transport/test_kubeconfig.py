@@ -1,4 +1,4 @@
-"""Client configuration from files, flags and pods; what is wrong is said in one sentence, without secrets."""
+"""Client configuration from kubeconfigs, flags and pods; errors contain no secrets."""
 
 import base64
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Answers as servers frame them, cut anywhere; and what is no answer."""
+"""Parsing of HTTP responses in any fragmentation, and malformed responses."""
 
 import tracemalloc
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Requests that are passed on: how many at a time, and servers that do not speak HTTP as they should."""
+"""Forwarded requests: limits, and malformed server responses."""
 
 import asyncio
 import contextlib

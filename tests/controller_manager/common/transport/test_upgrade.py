@@ -1,4 +1,4 @@
-"""Duplex streams through the real server and the real client: over TCP, over TLS, and within one process, all alike."""
+"""Duplex streams through the real server and client: over TCP, TLS and in one process."""
 
 import asyncio
 import contextlib

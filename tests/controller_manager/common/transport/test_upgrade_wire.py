@@ -1,4 +1,4 @@
-"""Offers to leave HTTP as they come over the wire: early bytes, bodies, offers that are none, bounds."""
+"""Upgrade requests on the wire: early data, bodies, invalid offers, bounds."""
 
 import asyncio
 import contextlib

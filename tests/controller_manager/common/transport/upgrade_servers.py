@@ -1,4 +1,4 @@
-"""A server whose handler leaves HTTP, and ways to talk to it."""
+"""A server whose handler upgrades connections, and transports to it."""
 
 import asyncio
 import contextlib

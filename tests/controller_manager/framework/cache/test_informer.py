@@ -1,4 +1,4 @@
-"""Informers against an API that misbehaves, in virtual time."""
+"""Informers against a faulty API, in virtual time."""
 
 import asyncio
 import random

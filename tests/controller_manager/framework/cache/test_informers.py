@@ -1,4 +1,4 @@
-"""Informers shared by those who keep them and those who borrow them."""
+"""Informers shared by their users."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is asked next, in every situation."""
+"""The next request of a reflector in every state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Equal parts of objects are held once, and no object is another one for it."""
+"""Equal parts of cached objects are shared."""
 
 import msgspec
 from hypothesis import given

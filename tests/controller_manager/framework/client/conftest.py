@@ -1,4 +1,4 @@
-"""A certificate authority, and a server on loopback that speaks TLS and answers by a script."""
+"""A certificate authority, and a scripted TLS server on loopback."""
 
 import datetime
 import ipaddress

@@ -1,4 +1,4 @@
-"""A server that answers as a script says, and a client of it."""
+"""A server with scripted responses, and a client of it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

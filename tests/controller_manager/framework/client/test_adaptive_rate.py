@@ -1,4 +1,4 @@
-"""What answers make of a rate: tables, and what holds for any of them."""
+"""How responses change the adaptive rate."""
 
 import asyncio
 

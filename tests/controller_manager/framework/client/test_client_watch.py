@@ -1,4 +1,4 @@
-"""Watches of the typed client: events however they are cut, errors, and their end."""
+"""Watches of the typed client: fragmented events, errors and closing."""
 
 import asyncio
 from collections.abc import AsyncGenerator

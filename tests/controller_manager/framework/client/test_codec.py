@@ -1,4 +1,4 @@
-"""Lines come out whole however a stream is cut; versions are read from any answer; records of owners are left out."""
+"""Line splitting, versions of responses, and dropped managed fields."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Events never hold up who records them; equal ones become a count; floods and outages are bounded."""
+"""Event recording never blocks; equal events are counted; floods and outages are bounded."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Credentials over HTTP: shown, renewed, refused, and kept from siblings."""
+"""Credentials over HTTP: use, renewal, refusal, and separation between clients."""
 
 import asyncio
 import stat

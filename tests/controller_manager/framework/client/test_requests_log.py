@@ -1,4 +1,4 @@
-"""What the log says of requests, and what it keeps to itself."""
+"""Log lines of requests, without secrets."""
 
 import io
 import re

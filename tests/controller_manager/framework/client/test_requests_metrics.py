@@ -1,4 +1,4 @@
-"""What the client tells of its requests, its connections and its plugins."""
+"""Metrics of requests, connections and plugins."""
 
 import json
 import math

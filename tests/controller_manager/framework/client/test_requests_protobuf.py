@@ -1,4 +1,4 @@
-"""Objects sent in protobuf: what arrives is what JSON would have brought, and nothing is lost on the way."""
+"""Objects sent as protobuf equal those sent as JSON and lose no field."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a reconcile wrote, and when all of it is seen."""
+"""Writes of a reconcile, and when the caches have seen them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

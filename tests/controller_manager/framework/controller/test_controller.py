@@ -1,4 +1,4 @@
-"""Whole controllers against an API that misbehaves, in virtual time."""
+"""Whole controllers against a faulty API, in virtual time."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The history of an owner, as tables, and on an API server."""
+"""The revision history of an owner, as functions and on an API server."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Pods that are made of a template: nothing of it is lost, and their owner is told what became of them."""
+"""Pods from a template keep all its fields, and events report them to their owner."""
 
 import json
 from collections.abc import AsyncIterator

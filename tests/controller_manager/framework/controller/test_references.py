@@ -1,6 +1,6 @@
-"""Who controls an object, and what an owner keeps, adopts and releases.
+"""The controller of an object, and what an owner keeps, adopts and releases.
 
-The answers of the server that are asserted here are those of kube-apiserver 1.36 to the same patches.
+The expected server responses are those of kube-apiserver 1.36 to the same patches.
 """
 
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Who should hold which lock: even, the same for all, and stable."""
+"""Assignment of locks to replicas: even, deterministic and stable."""
 
 from collections import Counter
 

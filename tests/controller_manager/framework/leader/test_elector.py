@@ -1,4 +1,4 @@
-"""Elections among several candidates, with accidents, in virtual time."""
+"""Leader election among several candidates with faults, in virtual time."""
 
 import asyncio
 import contextlib

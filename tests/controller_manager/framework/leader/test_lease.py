@@ -1,4 +1,4 @@
-"""The table, the terms and the record."""
+"""Lease decisions, timings and records."""
 
 from datetime import UTC, datetime
 

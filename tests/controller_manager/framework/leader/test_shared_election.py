@@ -1,8 +1,8 @@
-"""Replicas that share locks: who acts, who takes over when, and that never two act under one lock (virtual time).
+"""Replicas that share locks: handover, takeover and exclusion (virtual time).
 
-Invariants, whatever goes wrong:
-1. Under a lock nobody acts who may write between two writes of another.
-2. While a replica that reaches the server lives, no lock is without somebody who acts for much longer than a lease.
+Invariants under all faults:
+1. Between two writes of one holder of a lock, no other replica writes under this lock.
+2. While a replica that reaches the server lives, every lock is held again soon after a lease duration.
 """
 
 import asyncio

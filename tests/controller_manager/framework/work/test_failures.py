@@ -1,4 +1,4 @@
-"""Which keys fail, in what order they are told of, and what of it no retry will mend."""
+"""Failing keys: order, bounds, and errors that a retry cannot fix."""
 
 import pytest
 

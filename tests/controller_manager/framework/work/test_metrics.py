@@ -1,4 +1,4 @@
-"""What a process tells of its loops: by queue as client-go does, by controller as controller-runtime does."""
+"""Metrics of control loops: queue metrics as in client-go, controller metrics as in controller-runtime."""
 
 import asyncio
 

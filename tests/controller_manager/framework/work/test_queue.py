@@ -1,4 +1,4 @@
-"""The queue, in examples and against a naive model."""
+"""The work queue, in examples and compared with a simple model."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What tests of the log share."""
+"""Fixtures for tests of logging."""
 
 import io
 from collections.abc import Callable

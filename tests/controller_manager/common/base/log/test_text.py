@@ -1,4 +1,4 @@
-"""Lines as klog writes them."""
+"""Log lines in klog format."""
 
 import logging
 import os

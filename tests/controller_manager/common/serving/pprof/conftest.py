@@ -1,4 +1,4 @@
-"""The format of pprof as its makers describe it, for the protobuf library, and readers of profiles."""
+"""The pprof message types for the protobuf library, and fixtures that read profiles."""
 
 import gzip
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a walk over all objects finds; it is taken in a process of its own, since that of the tests holds millions."""
+"""A census of all objects, taken in a separate process because a test process has millions."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""CPU time is found where it is spent: at the stack, the task and the thread."""
+"""CPU profiles attribute time to stack, task and thread."""
 
 import asyncio
 import hashlib

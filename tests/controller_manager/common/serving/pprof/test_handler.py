@@ -1,4 +1,4 @@
-"""The pages, as their users ask for them."""
+"""The pprof pages."""
 
 import asyncio
 import html.parser

@@ -1,4 +1,4 @@
-"""What memory is found to be used by."""
+"""Heap and allocation profiles."""
 
 import asyncio
 import fractions

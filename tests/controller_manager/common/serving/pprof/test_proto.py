@@ -1,4 +1,4 @@
-"""What is written is what the protobuf library reads."""
+"""Encoded profiles are read by the protobuf library."""
 
 from collections.abc import Callable
 from typing import Any

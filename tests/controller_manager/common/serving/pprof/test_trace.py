@@ -1,4 +1,4 @@
-"""What tasks do in the course of time."""
+"""Traces of tasks over time."""
 
 import asyncio
 import time
