@@ -41,7 +41,7 @@ def info(name: str = "a", **labels: str) -> NodeInfo:
 
 
 def search(devices: Devices, claims: Sequence[ResourceClaim], on: NodeInfo | None = None) -> str:
-    """The devices that the claims of a pod get on a node, or why it has none."""
+    """Return the devices that the claims of a pod get on a node, or the reason for none."""
     there = on or info()
     found = PodDevices(pod_with_claims(*(one.metadata.name for one in claims)), devices)
     if found.hindrance is not None:
@@ -89,7 +89,7 @@ GPUS = device_slice("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", 
          "x=g1 y=g0 z=g2"),
         ([claim("c", request(), constraints=[{"matchAttribute": "d.org/other"}])], NONE),
         ([claim("c", request("x"), request("y", BIG, count=2))], "x=g0 y=g1 y=g2"),
-        # The first alternative that leads to something.
+        # The first alternative that can be allocated.
         ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **exactly(BIG)}, {"name": "t", **exactly()}]})],
          "r/s=g1"),
         ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **exactly("false")}, {"name": "t", **exactly()}]})],
@@ -149,14 +149,14 @@ ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
         ([device_slice("s", device("d", nodeName="b"), device("e", nodeSelector=ZONE), perDeviceNodeSelection=True)],
          "r=e"),
         ([device_slice("s", device("d", nodeName="b"), perDeviceNodeSelection=True)], NONE),
-        # Pools by driver and name, slices by name, devices as they are listed.
+        # Order: pools by driver and name, slices by name, devices as listed.
         ([device_slice("z", "d", pool="p", nodeName="a", count=2),
           device_slice("y", "e", pool="p", nodeName="a", count=2)],
          "r=e"),
         ([device_slice("x", "d", pool="q", nodeName="a"), device_slice("y", "e", pool="p", nodeName="a")], "r=e"),
         ([device_slice("x", device("d", bindingConditions=["Ready"]), pool="p", nodeName="a"),
           device_slice("y", "e", pool="q", nodeName="a")], "r=e"),
-        # Pools that are not whole, not of today, or not right.
+        # Incomplete, outdated or invalid pools.
         ([device_slice("a", "d", count=2)], NONE),
         ([device_slice("a", "d", pool="p", count=2), device_slice("b", "e", pool="p", count=2)], "r=d"),
         ([device_slice("a", "d", pool="p"), device_slice("b", "e", pool="p", generation=2)], "r=d"),
@@ -311,7 +311,7 @@ def test_step_limit_is_shared_by_all_nodes(monkeypatch: pytest.MonkeyPatch) -> N
     assert found_by([GPUS], asked) == "too many steps to find devices"
 
 
-# Beside one who tries everything.
+# Comparison with an exhaustive search.
 
 
 small_devices = st.lists(
@@ -324,7 +324,7 @@ small_requests = st.lists(st.tuples(st.booleans(), st.integers(1, 2)), min_size=
 def test_allocator_agrees_with_exhaustive_search(
     there: list[tuple[int, bool, int, bool]], asked: list[tuple[bool, int]], constraint: str | None, slots: int
 ) -> None:
-    """Devices are (numa, whether fast, slots of a counter that they take, whether somebody has them)."""
+    """Devices are tuples: NUMA node, fast or not, counter slots used, and whether they are allocated."""
     devices = [device(f"d{n}", numa=one[0], fast=one[1], **consumes(one[2])) for n, one in enumerate(there)]
     counters = device_slice(
         "z", pool="a", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": str(slots)}}}]

@@ -31,7 +31,7 @@ PARTS = ("p0", "p1", "p2")
 
 
 class FakeCluster:
-    """A server: what there is of claims and pods, and what the scheduler was told."""
+    """A server with claims and pods, and the scheduler with its cached claims."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -59,7 +59,7 @@ class FakeCluster:
             self.devices.pools.set_slice(one.metadata.name, one)
 
     def write(self, one: ResourceClaim) -> ResourceClaim:
-        """Have the server keep a claim; the scheduler is told of it sometimes only later."""
+        """Store a claim on the server; the scheduler may see it later."""
         self.version += 1
         one = replace(one, metadata=replace(one.metadata, resource_version=str(self.version)))
         self.claims[key_of(one)] = one

@@ -44,7 +44,7 @@ def devices_and_nodes(row: Row) -> tuple[Devices, Mapping[str, NodeInfo]]:
 
 
 def without_random_ids(allocation: Any) -> Any:
-    """An allocation but for what is another one each time."""
+    """Return an allocation without random identifiers."""
     tree = json.loads(msgspec.json.encode(allocation))
     tree.pop("allocationTimestamp", None)
     for one in tree["devices"]["results"]:

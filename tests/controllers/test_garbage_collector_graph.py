@@ -21,7 +21,7 @@ from controllers.garbage_collector.graph import (
 )
 
 UIDS = ("a", "b", "c", "d", "e")
-# Where each object really is; "c" is cluster-wide.
+# The namespace of each object; "c" is cluster-scoped.
 PLACES = {"a": "x", "b": "x", "c": "", "d": "y", "e": "x"}
 STATES = ("live", "held", "waiting", "orphaning")
 FINALIZERS = {"live": (), "held": ("example.org/hold",), "waiting": ("foregroundDeletion",), "orphaning": ("orphan",)}
@@ -49,12 +49,12 @@ def meta(uid: str, refs: tuple[Ref, ...] = (), state: str = "live") -> ObjectMet
 
 
 def done(steps: Steps) -> list[Instruction]:
-    """Return what follows from a change, once all its steps are taken."""
+    """Run all steps of a change and return its tasks."""
     return [instruction for instructions in steps for instruction in instructions]
 
 
 def shape(graph: Graph) -> dict[str, object]:
-    """All that the graph knows, without the order in which it got to know it."""
+    """Return the content of the graph, independent of the order of events."""
     return {
         node.uid: (
             node.identity,
@@ -74,14 +74,14 @@ REFS = st.lists(
 
 
 class Changes(RuleBasedStateMachine):
-    """Objects come, change and go; `ordered` is what was to be done since there was a reason for it."""
+    """Objects are added, changed and deleted; `ordered` has the tasks since the last check."""
 
     def __init__(self) -> None:
         super().__init__()
         self.graph = Graph()
         self.there: dict[str, ObjectMeta] = {}
         self.ordered: set[Instruction] = set()
-        # Whose deletion has begun, which nothing reverts.
+        # Their deletion has begun and cannot be reverted.
         self.ended: set[str] = set()
 
     @rule(uid=st.sampled_from(UIDS), refs=REFS, state=st.sampled_from(STATES))
@@ -118,12 +118,12 @@ class Changes(RuleBasedStateMachine):
         for node in self.graph:
             orphan, look = Task(What.ORPHAN, node.uid), Task(What.LOOK, node.uid)
             assert not self.graph.needs(orphan) or orphan in self.ordered
-            # An owner nobody has observed is looked at for all who claim the same, or each of these is.
+            # An unobserved owner is enqueued for all claims of it, or each claimant is.
             others = node.dependents() if node.identity is None else self.unobserved(node)
             assert not self.graph.needs(look) or look in self.ordered or self.are_ordered(list(others))
 
     def loose(self, node: GraphNode) -> int:
-        """Return how many of the claims of a node are not about an owner that stays."""
+        """Return the number of owner claims of a node that are not about a live owner."""
         assert node.identity is not None or node.meta is None
         references = node.meta.owner_references if node.meta is not None else ()
         claims = {claim_of(node.identity, one) for one in references if one.uid != node.uid and node.identity}

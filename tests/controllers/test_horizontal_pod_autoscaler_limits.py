@@ -12,7 +12,7 @@ from controllers.horizontal_pod_autoscaler.limits import Bounds, History, normal
 BOUNDS = Bounds(2, 20)
 WINDOW = 300.0  # of the flag
 NOW = 10_000.0
-# What the conditions AbleToScale and ScalingLimited say.
+# Reasons of the conditions AbleToScale and ScalingLimited.
 ABLE = {"ready": "ReadyForNewScale", "held up": "ScaleUpStabilized", "held down": "ScaleDownStabilized"}
 LIMITED = {
     "within": "DesiredWithinRange",
@@ -25,14 +25,14 @@ Past = list[tuple[float, int]]
 # What it shows; the rules up and down, without any of them no behavior; how many were recommended so many seconds ago,
 # and added or taken away; what is recommended now, and how many there are: replicas and conditions.
 CASES: list[tuple[str, str | None, str | None, Past, Past, int, int, tuple[int, str, str]]] = [
-    ("grows as told", None, None, [], [], 5, 4, (5, "ready", "within")),
+    ("grows as recommended", None, None, [], [], 5, 4, (5, "ready", "within")),
     ("at most doubles", None, None, [], [], 9, 4, (8, "ready", "fast")),
     ("but up to four at once", None, None, [], [], 9, 1, (4, "ready", "fast")),
     ("from none too", None, None, [], [], 9, 0, (4, "ready", "fast")),
     ("up to the maximum", None, None, [], [], 30, 15, (20, "ready", "many")),
     ("the maximum is nearer than the double", None, None, [], [], 30, 19, (20, "ready", "many")),
     ("exactly the double", None, None, [], [], 8, 4, (8, "ready", "within")),
-    ("shrinks as told, all at once", None, None, [], [], 3, 18, (3, "ready", "within")),
+    ("shrinks as recommended, all at once", None, None, [], [], 3, 18, (3, "ready", "within")),
     ("down to the minimum", None, None, [], [], 1, 18, (2, "ready", "few")),
     ("a higher one is remembered", None, None, [(200, 9)], [], 3, 10, (9, "held down", "within")),
     ("for its window", None, None, [(301, 9)], [], 3, 10, (3, "ready", "within")),
@@ -61,7 +61,7 @@ CASES: list[tuple[str, str | None, str | None, Past, Past, int, int, tuple[int, 
     ("the more of the two", None, "0 Max 10%/60 3/60", [], [], 3, 10, (7, "ready", "soon")),
     ("the less of the two, down", None, "0 Min 10%/60 3/60", [], [], 3, 10, (9, "ready", "soon")),
     ("never down", None, "0 Disabled 4/15", [], [], 3, 10, (10, "ready", "soon")),
-    ("down to the minimum as told", None, "0 Max 100%/15", [], [], 0, 10, (2, "ready", "few")),
+    ("down to the minimum as recommended", None, "0 Max 100%/15", [], [], 0, 10, (2, "ready", "few")),
     ("not faster than allowed", None, "0 Max 2/60", [], [], 3, 10, (8, "ready", "soon")),
     ("what was taken away counts", None, "0 Max 4/60", [], [(30, -3)], 3, 10, (9, "ready", "soon")),
     ("what was added counts against it", None, "0 Max 4/60", [], [(30, 2)], 3, 10, (4, "ready", "soon")),
@@ -125,7 +125,7 @@ def rules(text: str | None) -> ScalingRules | None:
 
 
 def history(past: Past, changes: Past, current: int) -> History:
-    """Of an autoscaler that has been there for long."""
+    """Return the history of an autoscaler that exists for long."""
     made = History("u", 0.0, current)
     for ago, replicas in past:
         made.recommended(NOW - ago, replicas)

@@ -21,7 +21,7 @@ NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 STARTUP = Startup(300.0, 30.0)
 TENTH = Tolerance(0.1, 0.1)
 LONG_AGO = "2025-12-31T00:00:00Z"
-# By letter: phase, whether ready, and since when it runs and is so.
+# By letter: phase, readiness, start time and time of the last change of readiness.
 STATES = {
     "r": ("Running", "True", LONG_AGO, "2025-12-31T00:00:10Z"),
     "u": ("Running", "False", LONG_AGO, "2025-12-31T00:00:10Z"),
@@ -50,7 +50,7 @@ def pod(name: str) -> Pod:
 
 
 def parse_pods(words: str) -> tuple[list[Pod], dict[str, str]]:
-    """The pods, and by the name of each what it uses."""
+    """Return the pods, and their usage by name."""
     named = [(f"{word[0]}-{number}", word[1:]) for number, word in enumerate(words.split())]
     return [pod(name) for name, _ in named if name[0] != "s"], {name: f"{used}m" for name, used in named if used}
 
@@ -82,7 +82,7 @@ def by_hits(words: str, current: int, target: int) -> Proposal | Failure:
     return proposed({"type": "Pods", "pods": source}, items, pods, current)
 
 
-# What it shows, the pods, how many there should be, the target in percent: replicas, percent and thousandths of a core.
+# Name, pods, current replicas, target in percent; then replicas, percent and thousandths of a core.
 CPU = [
     ("as much as there should be", "r500 r500", 2, 50, (2, 50, 500)),
     ("more", "r350 r450 r700", 3, 30, (5, 50, 500)),
@@ -127,7 +127,7 @@ CPU = [
     ("fewer pods than replicas", "r520 r520", 5, 50, (5, 52, 520)),
     ("fewer pods than replicas, more used", "r800 r800", 5, 50, (4, 80, 800)),
 ]  # fmt: skip
-# The same, with the target in thousandths: replicas, and thousandths on average.
+# The same with the target in thousandths; then replicas and average in thousandths.
 HITS = [
     ("more", "r2100 r900 r3000", 3, 1500, (4, 2000)),
     ("exactly enough", "r2000 r2000", 2, 2000, (2, 2000)),
@@ -180,7 +180,7 @@ def test_replicas_by_pods_metric(words: str, current: int, target: int, found: t
     assert (made.replicas, made.status.pods.current.average_value) == (found[0], average)
 
 
-# What it shows, the pods, how many there should be, what the target is, the value, and replicas and status.
+# Name, pods, current replicas, target, value; then replicas and status.
 SHARED = [
     ("more", "r r r", 3, {"value": "15"}, "20", (4, "20")),
     ("much more", "r r", 2, {"value": "10"}, "100", (20, "100")),
@@ -188,10 +188,10 @@ SHARED = [
     ("so that it may become fewer though there is more", "u r u", 3, {"value": "4400m"}, "8600m", (2, "8600m")),
     ("within the tolerance", "r r r", 3, {"value": "20"}, "20666m", (3, "20666m")),
     ("at its edge", "r r", 2, {"value": "10"}, "11", (2, "11")),
-    ("within it nobody counts pods", "", 3, {"value": "20"}, "20", (3, "20")),
+    ("within tolerance pods are not counted", "", 3, {"value": "20"}, "20", (3, "20")),
     ("less", "r r r r r", 5, {"value": "20"}, "12", (3, "12")),
     ("nothing", "r r", 2, {"value": "20"}, "0", (0, "0")),
-    ("nobody is ready", "u u", 2, {"value": "20"}, "90", (0, "90")),
+    ("no pod is ready", "u u", 2, {"value": "20"}, "90", (0, "90")),
     ("from zero, a little", "", 0, {"value": "20"}, "1", (1, "1")),
     ("from zero, much", "", 0, {"value": "20"}, "41", (3, "41")),
     ("from zero, nothing", "", 0, {"value": "20"}, "0", (0, "0")),

@@ -247,14 +247,14 @@ def test_new_pod_of_index_inherits_failure_counts() -> None:
 
 
 class Ledger:
-    """A job and its pods as the server has them, and a manager that counts and may be interrupted after any write."""
+    """A job and its pods on the server, and a manager that is interrupted after some writes."""
 
     def __init__(self, made: Job, pods: Sequence[Pod]) -> None:
         self.job = made
         self.pods = {one.metadata.uid: one for one in pods}
 
     def run(self, writes: int) -> None:
-        """Count, with so many writes before the crash."""
+        """Count pods until the given number of writes."""
         now = seen(self.job, *self.pods.values())
         ending = ending_of(now)
         if ending is None and is_complete(now, len(now.active)):

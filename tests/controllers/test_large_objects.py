@@ -34,7 +34,7 @@ from controllers.taint_eviction import countdown
 from tests.controllers import pod_lifecycle
 from tests.pace import cpu_limit
 
-# Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
+# Seconds of CPU, many times the usual time; the obvious algorithm takes at least ten times as long.
 PATIENCE = 2.0
 SERVICE = builders.service("web", {"app": "web"}, clusterIP="10.0.0.1")
 POD = builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1")

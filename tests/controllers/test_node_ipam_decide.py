@@ -64,7 +64,7 @@ networks = st.integers(0, 31).flatmap(
 
 @given(st.lists(st.one_of(st.none(), st.tuples(st.booleans(), networks)), max_size=60))
 def test_cidr_is_free_unless_held(steps: list[tuple[bool, IPv4Network | IPv6Network] | None]) -> None:
-    """`None` takes the next one; of others the flag says whether they are held or, if they were, released."""
+    """`None` allocates the next CIDR; the flag of other steps holds or releases a network."""
     cidr_set = CIDRSet(IPv4Network("10.0.0.0/22"), 26)
     parts = list(IPv4Network("10.0.0.0/22").subnets(new_prefix=26))
     held: Counter[IPv4Network | IPv6Network] = Counter()

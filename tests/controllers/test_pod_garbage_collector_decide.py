@@ -23,7 +23,7 @@ from controllers.pod_garbage_collector import (
 def pod(
     name: str, phase: str = "Running", *, node: str = "n", born: str = "", grace: int | None = None, reason: str = ""
 ) -> Pod:
-    """A pod; with a `grace` it is being deleted."""
+    """Return a pod; with a `grace` it is terminating."""
     meta = ObjectMeta(
         namespace="default",
         name=name,

@@ -11,7 +11,7 @@ from controllers.resource_quota.controller import Count, decide
 Amounts = Mapping[str, str]
 HARD = {"pods": "3", "secrets": "2"}
 
-# The status before, what is counted, what is not read, and whether all kinds are known; the status after.
+# Former status, counted objects, unreadable kinds, whether all kinds are known; then the new status.
 CASES: dict[str, tuple[tuple[Amounts, Amounts], Amounts, set[str], bool, tuple[Amounts, Amounts]]] = {
     "first count": (({}, {}), {"pods": "1", "secrets": "0"}, set(), True, (HARD, {"pods": "1", "secrets": "0"})),
     "first count, one not read": (({}, {}), {"pods": "1"}, {"secrets"}, True, ({"pods": "3"}, {"pods": "1"})),

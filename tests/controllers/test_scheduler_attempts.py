@@ -34,7 +34,7 @@ def of(*nodes: int, placed: Mapping[str, list[Pod]] | None = None, **more: Any) 
 
 
 def ended(scheduler: Scheduler, between: Callable[[int], None] = lambda _: None) -> tuple[SchedulingResult | None, int]:
-    """What an attempt came to, and after how many slices; `between` is called after each of the others."""
+    """Return the result of an attempt and its number of slices; `between` runs after each slice but the last."""
     for number in range(1, 500):
         step = scheduler.step(0.0)
         if not isinstance(step, Unfinished):
@@ -49,7 +49,7 @@ def host(name: str) -> Tree:
 
 
 def local(*names: str) -> list[Tree]:
-    """A disk on each of these nodes."""
+    """Return a local disk on each of these nodes."""
     return [volume(f"disk-{name}", storage_class="local", **host(name)) for name in names]
 
 

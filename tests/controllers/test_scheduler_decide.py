@@ -245,7 +245,7 @@ def test_tainted_nodes_are_no_domains_with_honor_policy() -> None:
 
 
 TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
-    ("near nobody", pod(affinity=near("podAffinity")), {}, set()),
+    ("no pod to be near", pod(affinity=near("podAffinity")), {}, set()),
     ("near its own kind, the first", web("p", affinity=near("podAffinity")), {}, {"n0", "n1", "n2", "n3"}),
     ("near", pod(affinity=near("podAffinity")), {"n0": [web("1")]}, {"n0", "n1"}),
     ("on the same node", pod(affinity=near("podAffinity", HOST)), {"n0": [web("1")]}, {"n0"}),
@@ -354,7 +354,7 @@ def test_preferred_pod_affinity_is_scored_in_both_directions(kind: str, best: st
 
 
 def asked_of(one: Pod) -> Any:
-    """The affinity of a pod, as somebody wrote it."""
+    """Return the affinity of a pod as plain data."""
     return json.loads(one.raw)["spec"]["affinity"]
 
 

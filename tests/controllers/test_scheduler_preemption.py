@@ -37,10 +37,10 @@ WEB: Mapping[str, str] = {"app": "web"}
 ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisruptionBudget], Any]] = (
     ("one of two", {"a": [pod_of("1", 1), pod_of("2", 2)]}, pod_of("p", 9), (), ("a", ["1"])),
     ("both", {"a": [pod_of("1", 1), pod_of("2", 2)]}, pod_of("p", 9, "4"), (), ("a", ["1", "2"])),
-    ("nobody of the same priority", {"a": [pod_of("1", 9), pod_of("2", 9)]}, pod_of("p", 9), (), NO_VICTIMS),
+    ("no pod of the same priority", {"a": [pod_of("1", 9), pod_of("2", 9)]}, pod_of("p", 9), (), NO_VICTIMS),
     ("not enough", {"a": [pod_of("1", 1), pod_of("2", 9)]}, pod_of("p", 9, "4"), (), "1 Insufficient cpu."),
     (
-        "who started last goes",
+        "the last started pod",
         {"a": [pod_of("1", 1, started="2026-01-01T00:00:00Z"), pod_of("2", 1, started="2026-01-02T00:00:00Z")]},
         pod_of("p", 9),
         (),
@@ -55,7 +55,7 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
         ("b", ["3"]),
     ),
     (
-        "who is not protected",
+        "the unprotected pod",
         {"a": [pod_of("1", 1, "4", labels=WEB)], "b": [pod_of("2", 4, "4")]},
         pod_of("p", 9),
         (budget(0),),

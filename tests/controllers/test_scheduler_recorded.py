@@ -67,7 +67,7 @@ def test_placement_equals_recorded_kube_scheduler(row: Row) -> None:
 
 
 def placed_as(name: str, one: Row) -> Pod:
-    """A pod as the API server stores it."""
+    """Return a pod as the API server stores it."""
     meta, spec = {"namespace": one["namespace"]}, copy.deepcopy(one["spec"])
     merge_label_keys(spec, one["labels"])
     found = pod(name, labels=one["labels"], meta=meta, **spec)

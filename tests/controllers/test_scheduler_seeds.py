@@ -26,7 +26,7 @@ def far(key: str) -> Any:
 
 
 class FakeCluster:
-    """A server: what there is of nodes and pods, and what the scheduler was told."""
+    """A server with nodes and pods, and the scheduler with its cached state."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -123,7 +123,7 @@ def test_random_hours_place_pods_legally_and_completely(seed: int) -> None:
         fake.chance.choice((fake.add_pod, fake.delete_pod, fake.add_node, fake.step, fake.step, fake.step))()
         fake.check()
     fake.settle()
-    # Nothing waits that would fit if nobody waited for room: a look with all that there is, anew.
+    # No waiting pod fits a fresh state without nominated pods.
     fresh = ClusterState()
     for each in fake.nodes.values():
         fresh.set_node(each)

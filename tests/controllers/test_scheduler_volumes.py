@@ -93,7 +93,7 @@ def zoned() -> ClusterState:
 
 
 def found_for(there: Storage, one: Pod, state: ClusterState | None = None) -> tuple[set[str], str]:
-    """The nodes that a pod may be on, and what is said where there are none."""
+    """Return the nodes that the pod fits, and the message if there is none."""
     state = state or zoned()
     volumes = PodVolumes(one, there, state, disks_of(one))
     want = Wanted("p", requirements_of(one), attached=(volumes,), hindrance=volumes.hindrance)
@@ -254,7 +254,7 @@ LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
         [using("c", name="other")],
         {"a", "b"},
     ),
-    "one that is attached, though nobody uses it": (
+    "one that is attached but not used": (
         storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w")]),
         using("c"),
         [],

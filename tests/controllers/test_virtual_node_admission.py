@@ -171,7 +171,7 @@ def taking(name: str, qos: str, priority: int = 0, **amounts: str) -> Occupant:
 
 GUARANTEED, BURSTABLE = "Guaranteed", "Burstable"
 VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
-    "nobody may": ({"cpu": 1}, [taking("a", BURSTABLE, CRITICAL, cpu="1")], None),
+    "no pod may be evicted": ({"cpu": 1}, [taking("a", BURSTABLE, CRITICAL, cpu="1")], None),
     "not enough": ({"cpu": 1500}, [taking("a", BURSTABLE, cpu="1")], None),
     "burstable ones before guaranteed ones": (
         {"cpu": 500},

@@ -59,7 +59,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         with_stages({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2}),
         ["0: Failed, init exit 2, main PodInitializing"],
     ),
-    "a sidecar comes before the others and goes after them": (
+    "a sidecar starts before the others and ends after them": (
         pod(initContainers=[SIDECAR], annotations=EXIT_0, restartPolicy="Never"),
         with_stages({"name": "s", "of": ["sidecar"], "from": ["stopping"], "to": "terminated", "delay": "2s"}),
         [
@@ -201,7 +201,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main ready, debug started"],
     ),
-    "one that is not ready until it is told otherwise": (
+    "one that is not ready until its annotation is removed": (
         pod(annotations={f"{NOTE}/unready": "yes"}),
         SHIPPED,
         ["0: Running, main started"],

@@ -18,7 +18,7 @@ def test_every_effective_flag_has_a_test(root: Path) -> None:
 
 
 def _marks(tree: ast.Module) -> Iterator[str]:
-    """The names in `pytest.mark.flag("a", "b")`, wherever it stands."""
+    """Yield the names in `pytest.mark.flag("a", "b")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.flag":
             yield from (one.value for one in node.args if isinstance(one, ast.Constant))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Healthy:
-    """A controller that is well: it notes what it is called for."""
+    """A controller that records its keys."""
 
     seen: list[str]
 
@@ -36,7 +36,7 @@ class Healthy:
 
 
 class Failing(Healthy):
-    """A controller whose constructor raises for as long as `broken` says so."""
+    """A controller whose constructor raises while `broken` returns true."""
 
     broken: Callable[[], bool]
     tries: list[float]

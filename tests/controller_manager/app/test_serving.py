@@ -65,7 +65,7 @@ async def visit(
     host: str = "127.0.0.1",
     ciphers: str = "",
 ) -> tuple[x509.Certificate, str, str]:
-    """The view of a client: its certificate, and the suite and the protocol it agreed to."""
+    """Return what a client sees: the certificate, the cipher suite and the protocol."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -57,7 +57,7 @@ def test_cached_permission_allows_no_other_request() -> None:
 
 @pytest.mark.parametrize(("verbs", "status"), [(("patch",), 403), (("patch", "create"), 201)])
 async def test_apply_that_creates_without_create_is_refused(verbs: tuple[str, ...], status: int) -> None:
-    """A real server refuses it, too, and knows only when it looks for the object."""
+    """A real server refuses it, too, when it finds that the object does not exist."""
 
     async def handle(request: Request) -> Response:
         return Response(201 if request.path.endswith("new") else 200)
@@ -72,7 +72,7 @@ async def test_apply_that_creates_without_create_is_refused(verbs: tuple[str, ..
 
 
 class Meddler:
-    """Reads the pod it is called for, which it may, and a namespace, which it may not."""
+    """Reads the pod of its key, which is allowed, and a namespace, which is not."""
 
     def __init__(self, context: Context, _options: Options) -> None:
         self._client = context.client

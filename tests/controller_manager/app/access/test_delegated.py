@@ -38,7 +38,7 @@ PATHS = {
 
 
 class Server:
-    """Answers from the tables above, after `delay` seconds; `refusals` come first, and nothing while it is down."""
+    """Answers from the tables above after `delay` seconds; `refusals` come first; it may be down."""
 
     def __init__(self) -> None:
         self.asked: list[dict] = []

@@ -38,7 +38,7 @@ CLIENT_CA, PROXY_CA, OTHER_CA = (make_ca(name) for name in ("clients", "proxies"
 
 
 def root(ca: KeyPair) -> str:
-    """How connections below that authority are known."""
+    """Return the fingerprint of the root certificate of an authority."""
     trust = Trust()
     trust.set("any", ca.certificate)
     return next(iter(trust._roots["any"]))
@@ -57,7 +57,7 @@ ANONYMOUS = Request("GET", "/metrics")
 
 
 class Server:
-    """An API server that knows the token `good`, the network before it, and what was asked through that."""
+    """An API server that knows the token `good`, its network, and the requests that it got."""
 
     def __init__(self, api: ApiServer) -> None:
         self.client = Client(InProcessTransport(api.handle, certificate=ADMIN))
@@ -101,7 +101,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def guarded(server: Server, *flags: str) -> AsyncIterator[DelegatedAuth]:
-    """A guard that has looked up what it wants to, and follows it."""
+    """Return a guard after its lookup of the published configuration."""
     guard = DelegatedAuth(flag_set(()).parse(flags), server.network, Trust(), Runtime("test"))
     await guard.prepare()
     following = asyncio.get_running_loop().create_task(guard.run())
@@ -152,7 +152,7 @@ async def test_access_checks_use_client_config_on_request(server):
     assert connected == [("own", "https://x")] * 2
     server.refuses = {"configmaps", "tokenreviews"}
     async with guarded(server, *flags) as guard:
-        assert await judge(guard, request_with_token("good")) == 401  # the API server does not take the review
+        assert await judge(guard, request_with_token("good")) == 401  # the API server refuses the review
 
 
 @pytest.mark.flag("authorization-clusterconfig")

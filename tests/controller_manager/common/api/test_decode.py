@@ -20,7 +20,7 @@ class Part(Model):
 
 
 class Custom(Object):
-    """What an author of controllers could write."""
+    """A model that an author of controllers could write."""
 
     spec: Mapping[str, Any] = {}
     anything: Any = 5

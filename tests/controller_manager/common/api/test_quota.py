@@ -9,7 +9,7 @@ from controller_manager.common.api.quota import DeviceClasses, Evaluators, scope
 
 
 class Cluster:
-    """One class of devices that stands for an extended resource, one that does not, and a pod with its claims."""
+    """A device class for an extended resource, one for none, and a pod with its claims."""
 
     def __init__(self, pod: Any = None, claims: Any = ()) -> None:
         self._pod, self._claims = pod, claims

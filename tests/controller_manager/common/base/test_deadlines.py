@@ -87,7 +87,7 @@ BODIES = (
 
 
 async def outcome(body: Callable[[Block], Coroutine[Any, Any, Any]], block: Block) -> Any:
-    """How a body ends, when, and whether its task is cancelled still."""
+    """Return how a body ends, when, and whether its task is still cancelled."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     began = loop.time()

@@ -29,7 +29,7 @@ def registry_with(rules: MetricRules) -> Registry:
 
 
 class Slow(Collector):
-    """Remembers whether it was asked."""
+    """Records whether it was collected."""
 
     asked = False
 

@@ -28,7 +28,7 @@ async def test_awaited_returns_the_future_of_a_task():
 
 
 def handshake(*, shows: bool) -> ssl.SSLObject:
-    """The server's side of a connection whose client shows a certificate, or none."""
+    """Return the server side of a connection whose client sends a certificate or none."""
     ca = tls.make_ca("authority")
     server = tls.context_of(tls.issue(ca, "server", hosts=["localhost"]), ca.certificate)
     client = ssl.create_default_context(cadata=ca.certificate.decode())

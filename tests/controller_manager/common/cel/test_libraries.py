@@ -29,7 +29,7 @@ def value(expression: str, **variables: Any) -> Any:
 
 
 def asked(expression: str) -> AuthorizationCheck:
-    """Return the first question of an expression."""
+    """Return the first authorization check of an expression."""
     questions: list[AuthorizationCheck] = []
 
     def decide(check: AuthorizationCheck) -> DecisionValue:

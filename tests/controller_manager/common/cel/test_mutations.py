@@ -89,7 +89,7 @@ NATIVE: dict[type, str] = {
 
 
 def plain(value: Any) -> Any:
-    """Return plain JSON as the rows show it, where what JSON has no values for is the name of its type in Go."""
+    """Return plain JSON as in the rows; a value without JSON form is the name of its Go type."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -12,7 +12,7 @@ TEXT = {"content-type": "text/plain"}
 
 
 class Pushing:
-    """A stream without chunks of its own: what is pushed goes to the sink."""
+    """A stream without own chunks: pushed data goes to the sink."""
 
     def __init__(self) -> None:
         self.ready, self.closed, self.looks = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -37,7 +37,7 @@ class Pushing:
 
 
 class Handler:
-    """Remembers requests and answers by path."""
+    """Records requests and answers by path."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

@@ -28,7 +28,7 @@ METRICS = NonResourceRule(("get",), ("/metrics",))
 
 
 class FixedAuthorizer:
-    """An authorizer that says the same of everything, a second after it was asked."""
+    """An authorizer with a fixed decision after one second."""
 
     def __init__(self, decision: Decision, reason: str = "", rules: Rules = NO_RULES, error: str = "") -> None:
         self.asked = 0

@@ -27,7 +27,7 @@ USERS = {
 
 
 class ByName:
-    """Recognizes users by a header."""
+    """Authenticates users by a header."""
 
     async def authenticate(self, request: Request) -> User | None:
         name = request.headers.get("name", "")

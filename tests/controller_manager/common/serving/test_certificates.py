@@ -33,7 +33,7 @@ def client(
 
 
 class TLSConnection:
-    """A finished handshake; raises ssl.SSLError when one side does not want to."""
+    """A finished handshake; raises ssl.SSLError if one side refuses."""
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None, **more) -> None:
         there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -249,7 +249,7 @@ def test_alpn_negotiates_http1_only(files):
 
 
 class Counted:
-    """A pair that counts how often it is read."""
+    """A pair that counts its reads."""
 
     name = "counted"
 

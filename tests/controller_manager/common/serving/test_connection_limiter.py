@@ -6,7 +6,7 @@ from controller_manager.common.serving.limits import ConnectionLimiter
 
 
 class Dropped(list[str]):
-    """Those who were dropped, in order."""
+    """The dropped connections, in order."""
 
     def limiter(self, limit: int, *members: str) -> ConnectionLimiter:
         limiter = ConnectionLimiter(limit)

@@ -53,7 +53,7 @@ REFUSED = {
     "a token alone": GOOD,
     "two tokens": f"{GOOD}, {GOOD}, v4",
     "a token and an empty one": f"{GOOD}, {PREFIX}, v4",
-    "the token of nobody": f"{offered('forged')}, v4",
+    "an unknown token": f"{offered('forged')}, v4",
     "padding": f"{PREFIX}{base64.urlsafe_b64encode(b'good~~~').decode()}==, v4",
     "the other alphabet": f"{PREFIX}{base64.b64encode(b'good~~~>').decode().rstrip('=')}, v4",
     "one letter too many": f"{GOOD}AA, v4",

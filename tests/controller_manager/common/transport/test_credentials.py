@@ -18,7 +18,7 @@ PLUGIN = ExecPlugin("p")
 
 
 class Source:
-    """Hands out numbered tokens of a given life; fails when told to."""
+    """Returns numbered tokens with a lifetime, or fails."""
 
     def __init__(self, lifetime: float = math.inf) -> None:
         self.lifetime = lifetime

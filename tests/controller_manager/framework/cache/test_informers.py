@@ -20,7 +20,7 @@ OTHER_VERSION = Resource("", "v2", "pods", "Pod", True, PODS.metadata_only().typ
 
 
 def watching(api: Any) -> int:
-    """How many requests for pods there were."""
+    """Return the number of requests for pods."""
     return len(api.requests)
 
 

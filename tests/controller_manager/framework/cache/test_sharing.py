@@ -27,7 +27,7 @@ _PODS = st.builds(
 
 
 def decoded(obj: Object) -> Object:
-    """The object as its own bytes give it, which shares nothing."""
+    """Return a copy of the object from its own bytes, which shares nothing."""
     return type(obj).decode(obj.encode())
 
 

@@ -24,7 +24,7 @@ virtual = pytest.mark.virtual
 
 
 class Server:
-    """Keeps events by path; fails as often as told."""
+    """Stores events by path; fails as often as `down` requires."""
 
     def __init__(self) -> None:
         self.events: dict[str, Any] = {}

@@ -99,4 +99,4 @@ def test_evicted_keys_count_as_failing_until_retried() -> None:
     assert (failures.is_incomplete(4.9), failures.is_incomplete(5.0)) == (True, False)
     for key in range(1001):
         failures.note(key, ValueError("no"), 10.0)
-    assert failures.is_incomplete(1e9), "nobody tries again what was given up"
+    assert failures.is_incomplete(1e9), "terminal failures are not retried"

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Bench:
-    """A loop whose keys say how they end."""
+    """A control loop whose keys name their outcomes."""
 
     def __init__(self) -> None:
         self.registry = Registry()

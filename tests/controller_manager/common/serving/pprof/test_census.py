@@ -117,7 +117,7 @@ def test_untracked_objects_are_counted(taken):
     count, size = after["Untracked"]
     assert count - before.get("Untracked", (0, 0))[0] == 2 * MANY
     assert size >= count * sys.getsizeof(Untracked("x"))
-    assert after["str"][0] - before["str"][0] > MANY  # meanwhile others have gone
+    assert after["str"][0] - before["str"][0] > MANY  # other strings were freed in between
 
 
 def test_objects_frozen_at_start_are_counted(taken):
