@@ -57,7 +57,7 @@ lock: .venv/dev ## choose the newest versions and write them to requirements/
 	$(COMPILE) --all-build-deps --only-build-deps -o requirements/build.txt pyproject.toml
 	sed -i.bak -e '/^cluster-controller-manager @/d' -e '/^#/d' requirements/*.txt && rm requirements/*.bak
 
-CLIENTS := tests/apiserver_stub/apis/openapi/test_operations.py::test_names_methods_and_paths_are_those_of_the_generated_client
+CLIENTS := tests/apiserver_stub/apis/openapi/test_operations.py::test_operations_match_the_generated_client
 
 lowest: .venv/dev ## tests without processes, with the oldest versions that pyproject.toml allows
 	rm -rf .venv/lowest && $(PYTHON) -m venv .venv/lowest

@@ -1,4 +1,4 @@
-"""The history of an object: a numbered ControllerRevision per state, of which the last few are kept."""
+"""The history of an object: one numbered ControllerRevision per state; old ones are deleted."""
 
 import msgspec
 

@@ -22,7 +22,7 @@ OVERLOAD = 0.2
 # Nodes without user traffic.
 _EXCLUDED = (f"node-role.{PLATFORM_DOMAIN}/control-plane", f"node-role.{PLATFORM_DOMAIN}/master")
 
-NO_NODE_INFORMATION = "Insufficient Node information: each ready node must tell its zone and its allocatable CPU"
+NO_NODE_INFORMATION = "Insufficient Node information: a ready node lacks its zone or its allocatable CPU"
 ONE_ZONE = "All ready nodes are in one zone"
 TOO_FEW_ENDPOINTS = "Insufficient number of endpoints for every zone to have one"
 OVERLOADED = "The overload threshold would be exceeded, whichever zones the endpoints were for"

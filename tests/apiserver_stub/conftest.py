@@ -1,4 +1,4 @@
-"""What tests of the store and of whole servers break it with."""
+"""Fixtures that make the storage fail."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from tests.etcd import Etcd, running
 
 
 class Disk(MemoryBackend):
-    """A log that can be read, but not written while it is full."""
+    """A backend that can be read, but not written while it is full."""
 
     full = False
 
@@ -24,7 +24,7 @@ class Disk(MemoryBackend):
 
 @pytest.fixture
 def disk() -> Disk:
-    """A disk that takes no more while `full` is set."""
+    """A disk that rejects writes while `full` is set."""
     return Disk()
 
 

@@ -8,7 +8,7 @@ from apiserver_stub.storage.interface import Inspect, Record, uninspected
 
 
 class MemoryBackend:
-    """Durable at once, without threads or files; a second storage opened on it later finds what the first one wrote."""
+    """Durable at once, without threads or files; a second storage on it reads what the first one wrote."""
 
     problem = ""
     checkpoint_counts = (0, 0)
@@ -18,18 +18,18 @@ class MemoryBackend:
         self._compacted = 0
 
     def copy(self) -> "MemoryBackend":
-        """Return another log with the same records: what a crash at this moment leaves."""
+        """Return a copy with the same records, as a crash would leave them."""
         other = MemoryBackend()
         other.adopt(self)
         return other
 
     def adopt(self, other: "MemoryBackend") -> None:
-        """Hold what another log holds too; nothing may be open on this one yet."""
+        """Add the records of another log; no storage may be open on this one yet."""
         self._records.update(other._records)
         self._compacted = other._compacted
 
     async def open(self) -> int:
-        """Nothing to prepare."""
+        """Return the compacted revision; there is nothing to prepare."""
         return self._compacted
 
     async def replay(self, inspect: Inspect = uninspected) -> AsyncIterator[Sequence[Record]]:
@@ -37,7 +37,7 @@ class MemoryBackend:
         yield [record._replace(decode_error=inspect(record.data)) for record in self._records.values()]
 
     async def begin(self) -> int:
-        """Nothing can be lost."""
+        """Return 0: nothing can be lost."""
         return 0
 
     def append(self, records: Sequence[Record], done: Done) -> None:
@@ -46,7 +46,7 @@ class MemoryBackend:
         done(None)
 
     def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
-        """Return those that are there."""
+        """Return the existing records of `revisions`."""
         found: asyncio.Future[Sequence[Record]] = asyncio.get_running_loop().create_future()
         found.set_result([self._records[revision] for revision in revisions if revision in self._records])
         return found
@@ -59,4 +59,4 @@ class MemoryBackend:
         done(None)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""One API server process on a free port for all end-to-end tests of a worker, and the real kubectl to talk to it."""
+"""One API server process on a free port for all end-to-end tests of a worker, and the real kubectl as its client."""
 
 import base64
 import http.client
@@ -22,13 +22,13 @@ import pytest
 import yaml
 
 MANIFESTS = Path(__file__).parent.parent / "manifests"
-SHORT_LIVED = {"GOGC": "off"}  # kubectl ends before its garbage is worth collecting: a fifth of its time
+SHORT_LIVED = {"GOGC": "off"}  # kubectl ends before garbage collection pays off: it takes a fifth of its time
 LEASE = "cluster-controller-manager"
 READY = re.compile(r'"ready" .*url="(\S+)"')
 
 
 class ApiProcess:
-    """An `apiserver-stub` of its own on a data folder; a restart keeps its port."""
+    """An `apiserver-stub` process with its own data folder; a restart keeps its port."""
 
     PROGRAM = ("-m", "apiserver_stub")
 
@@ -48,7 +48,7 @@ class ApiProcess:
         return int(self.url.rsplit(":", 1)[1]) if self.url else 0
 
     def start(self) -> None:
-        """Start it and wait for the line that says where it is."""
+        """Start the process and wait for the line with its address."""
         command = [sys.executable, *self.PROGRAM, f"--data-dir={self.folder}", f"--secure-port={self.port}"]
         command.append("--service-cluster-ip-range=10.0.0.0/16")
         with self.log.open("a") as log:
@@ -66,12 +66,12 @@ class ApiProcess:
                 raise AssertionError(f"it ended with {code}: {self.log.read_text()}")
 
     def kill(self) -> None:
-        """End it without a warning."""
+        """Kill the process."""
         self.child.kill()
         self._wait()
 
     def stop(self) -> str:
-        """Stop it as it should be stopped; what it logged."""
+        """Stop the process cleanly; return its log."""
         self.child.send_signal(signal.SIGTERM)
         said = self._wait()
         assert self.child.returncode == 0, said
@@ -85,7 +85,7 @@ class ApiProcess:
 
 
 class Admin:
-    """The admin of a server, without kubectl: for what a test needs but is not about."""
+    """The administrator of a server, without kubectl, for steps that are not under test."""
 
     def __init__(self, server: ApiProcess) -> None:
         user = yaml.safe_load(server.kubeconfig.read_text())["users"][0]["user"]
@@ -97,7 +97,7 @@ class Admin:
         self._connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=context)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """What the server answers in JSON, which must be good news."""
+        """The JSON answer of the server, which must be a success."""
         data = None if body is None else json.dumps(body)
         self._connection.request(method, path, data, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()
@@ -107,7 +107,7 @@ class Admin:
 
 
 def free_port() -> int:
-    """A port that is free, and so is the next one; no client's connection is ever given it."""
+    """A free port whose successor is also free, outside the range of client connections."""
     while True:
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe, socket.socket() as following, suppress(OSError):
@@ -119,14 +119,14 @@ def free_port() -> int:
 JOE = "joe-token"
 
 
-class Up:
+class ClusterUp:
     """A running `cluster-up`."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         api, manager = free_port(), free_port()
         self.url, self.manager_url = f"https://127.0.0.1:{api}", f"https://127.0.0.1:{manager}"
         ports = (f"--api-port={api}", f"--manager-port={manager}")
-        if not any(flag.startswith("--nodes") for flag in flags):  # most tests say themselves what pods do
+        if not any(flag.startswith("--nodes") for flag in flags):  # most tests set pod statuses themselves
             flags = ("--nodes=0", *flags)
         command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
         self.folder = folder
@@ -134,7 +134,7 @@ class Up:
         self.said: list[str] = []
         self.logged_at_start: list[str] = []
 
-    def until(self, text: str) -> None:
+    def wait_for_output(self, text: str) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line.rstrip())
@@ -148,13 +148,13 @@ class Up:
         return done.stdout
 
     def ask(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """What kubectl says, which may be a refusal."""
+        """The output of kubectl, which may fail."""
         command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
         told = {**os.environ, **SHORT_LIVED}
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
 
     def pid(self, name: str) -> int:
-        """The process of one child, by its place in the command line."""
+        """The pid of one child, by its place in the command line."""
         marker = {"apiserver": "apiserver_stub"}.get(name, f"{name}.kubeconfig")
         for entry in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -166,7 +166,7 @@ class Up:
         raise AssertionError(f"{name} does not run")
 
     def leader(self) -> str:
-        """Which manager says that it leads."""
+        """The manager that reports to be the leader."""
         logs = {name: (self.folder / f"{name}.log").read_text() for name in ("manager-0", "manager-1")}
         holder = self.kubectl("get", "lease", LEASE, "-n", "kube-system", "-o", "jsonpath={.spec.holderIdentity}")
         return next(name for name, log in logs.items() if f'me="{holder}"' in log)
@@ -179,11 +179,11 @@ class Up:
 
 
 @contextmanager
-def running(folder: Path, *flags: str) -> Iterator[Up]:
-    """A cluster that is ready, until the end."""
-    cluster = Up(folder, *flags)
+def running(folder: Path, *flags: str) -> Iterator[ClusterUp]:
+    """A ready cluster, stopped at the end."""
+    cluster = ClusterUp(folder, *flags)
     try:
-        cluster.until("ready after")
+        cluster.wait_for_output("ready after")
         cluster.logged_at_start = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
         yield cluster
     finally:
@@ -198,9 +198,9 @@ def finds_free_port() -> Callable[[], int]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A cluster of two managers whose controllers act as their accounts, with somebody who has nothing but a token in
-    it; no test ends it or one of its processes.
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUp]:
+    """A cluster of two managers whose controllers use their accounts, and a user with only a token; tests must not stop
+    it or its processes.
     """
     folder = tmp_path_factory.mktemp("up")
     (folder / "tokens").write_text(f"{JOE},joe,1\n")
@@ -213,7 +213,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    """The process most tests share; in the end it must stop cleanly, without ever having failed inside."""
+    """The process that most tests share; at the end it must stop cleanly, without internal errors."""
     process = ApiProcess(tmp_path_factory.mktemp("cluster") / "data")
     yield process
     assert "a request failed" not in process.stop()
@@ -221,8 +221,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    """A process for those who start managers, which change what others rely on: one after the other, until the end of
-    the file.
+    """A process for tests that start managers, which change shared objects; such tests run one after the other, by
+    file.
     """
     process = ApiProcess(tmp_path_factory.mktemp("control-plane") / "data")
     yield process
@@ -245,7 +245,7 @@ def own_server(tmp_path: Path) -> Iterator[ApiProcess]:
 
 @pytest.fixture(scope="session")
 def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
-    """Start kubectl as the admin of the shared server."""
+    """Start kubectl as the administrator of the shared server."""
     program = shutil.which(os.environ.get("KUBECTL", "kubectl"))
     assert program, "these tests need kubectl"
     environment = {
@@ -258,7 +258,7 @@ def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
 
     def start(*arguments: str, editor: str = "false") -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE
-        command = ["kubectl", *arguments]  # whatever the file is called: kubectl names its field managers after this
+        command = ["kubectl", *arguments]  # kubectl names its field managers after this name
         told = {**environment, "KUBE_EDITOR": editor}
         return subprocess.Popen(command, executable=program, env=told, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -267,7 +267,7 @@ def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
 
 @pytest.fixture(scope="session")
 def run(launch: Callable[..., "subprocess.Popen[str]"]) -> Callable[..., tuple[int, str, str]]:
-    """Run kubectl to its end: exit code, output, complaints; `stdin` is an object to read from `-f -`."""
+    """Run kubectl to its end: exit code, output, errors; `stdin` is an object for `-f -`."""
 
     def to_the_end(*arguments: str, stdin: Any = None, editor: str = "false") -> tuple[int, str, str]:
         child = launch(*arguments, editor=editor)
@@ -279,7 +279,7 @@ def run(launch: Callable[..., "subprocess.Popen[str]"]) -> Callable[..., tuple[i
 
 @pytest.fixture(scope="session")
 def kubectl(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Run kubectl, which must succeed; its output."""
+    """Run kubectl, which must succeed; return its output."""
 
     def succeed(*arguments: str, **more: Any) -> str:
         code, out, err = run(*arguments, **more)
@@ -291,13 +291,13 @@ def kubectl(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def minor(kubectl: Callable[..., str]) -> int:
-    """The minor version of kubectl: what it can do, and in which words it says so, differs."""
+    """The minor version of kubectl, on which features and messages depend."""
     return int(json.loads(kubectl("version", "--client", "-o", "json"))["clientVersion"]["minor"].rstrip("+"))
 
 
 @pytest.fixture(scope="session")
-def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
-    """Run kubectl, which must fail with exit code 1; what it complains about."""
+def kubectl_error(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run kubectl, which must fail with exit code 1; return its error."""
 
     def fail(*arguments: str, **more: Any) -> str:
         code, out, err = run(*arguments, **more)
@@ -308,9 +308,9 @@ def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 
 @pytest.fixture(autouse=True)
-def can_do_it(request: pytest.FixtureRequest) -> None:
-    """`@pytest.mark.since(32)` is for kubectl 1.32 and later. An older one leaves the test out where somebody chose it,
-    and fails it where it is just what was found.
+def skip_by_version(request: pytest.FixtureRequest) -> None:
+    """`@pytest.mark.since(32)` needs kubectl 1.32 or later. With an older one the test is skipped if that version was
+    chosen, and fails otherwise.
     """
     for needs in request.node.iter_markers("since"):
         if request.getfixturevalue("minor") < needs.args[0]:
@@ -322,7 +322,7 @@ def can_do_it(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def manifests(kubectl: Callable[..., str], admin: Admin, documents: Any) -> dict[Path, str]:
-    """Every manifest, applied once: what kubectl said; nodes are ready, without the taint of those that begin."""
+    """Every manifest, applied once: kubectl's output; nodes are ready, without the taint of new nodes."""
     files = sorted(MANIFESTS.glob("*.yaml"))
     said = {file: kubectl("apply", "--validate=false", "-f", str(file)) for file in files}
     for name in [one["metadata"]["name"] for file in files for one in documents(file) if one["kind"] == "Node"]:
@@ -333,23 +333,23 @@ def manifests(kubectl: Callable[..., str], admin: Admin, documents: Any) -> dict
 
 
 @pytest.fixture(scope="session")
-def numbers() -> Iterator[int]:
-    """Numbers of which each is given out once."""
+def counter() -> Iterator[int]:
+    """Unique numbers."""
     return count(1)
 
 
 @pytest.fixture
-def namespace(admin: Admin, request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
-    """A namespace of the test's own."""
+def namespace(admin: Admin, request: pytest.FixtureRequest, counter: Iterator[int]) -> str:
+    """A namespace of the test."""
     title = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
-    name = f"{title[:50].rstrip('-')}-{next(numbers)}"
+    name = f"{title[:50].rstrip('-')}-{next(counter)}"
     admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 
 
 @pytest.fixture(scope="session")
 def documents() -> Callable[[Path], list[dict[str, Any]]]:
-    """The objects of a manifest; those inside a List too."""
+    """The objects of a manifest, including those in a List."""
 
     def read(file: Path) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Lints a chart and installs it once for each set of values, in a process of its own; tells what it saw as JSON."""
+"""Lints a chart and installs it once for each set of values, in its own process; prints the results as JSON."""
 
 import asyncio
 import json

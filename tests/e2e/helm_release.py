@@ -1,4 +1,4 @@
-"""Drives one release through helm's own library, in a process of its own; tells what it saw as JSON."""
+"""Runs one release through helm's own library, in its own process; prints the results as JSON."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Drives the chart `shop` through what releases go through, in a process of its own; tells what it saw as JSON."""
+"""Runs the chart `shop` through the life cycle of releases, in its own process; prints the results as JSON."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ CHART = str(Path(__file__).parent / "shop")
 
 
 class Shop:
-    """One release after the other in a namespace, and what is there."""
+    """Releases in a namespace, one after the other, and their objects."""
 
     def __init__(self, api: client.ApiClient, kubeconfig: str, namespace: str) -> None:
         self.core, self.apps, self.namespace = client.CoreV1Api(api), client.AppsV1Api(api), namespace
@@ -22,7 +22,7 @@ class Shop:
         self.how: dict[str, Any] = {"server_side_apply": True, "wait": False, "disable_openapi_validation": False}
 
     async def install(self, name: str, **more: Any) -> str:
-        """What is wrong; empty if nothing."""
+        """The error message; empty on success."""
         try:
             await helm_sdkpy.Install(self.helm).run(name, CHART, {}, **self.how, **more)
         except helm_sdkpy.InstallError as refusal:
@@ -30,7 +30,7 @@ class Shop:
         return ""
 
     async def upgrade(self, values: dict[str, Any], **more: Any) -> str:
-        """What is wrong; empty if nothing."""
+        """The error message; empty on success."""
         try:
             await helm_sdkpy.Upgrade(self.helm).run("a", CHART, values, **self.how, **more)
         except helm_sdkpy.UpgradeError as refusal:
@@ -38,7 +38,7 @@ class Shop:
         return ""
 
     async def uninstall(self, name: str) -> None:
-        """Remove a release; the library stumbles over the answer when something was kept, after all is done."""
+        """Remove a release; the library fails on the response if objects remain, after it has finished."""
         with contextlib.suppress(AttributeError):
             await helm_sdkpy.Uninstall(self.helm).run(name, wait=False)
 
@@ -54,7 +54,7 @@ class Shop:
 
 
 async def main(kubeconfig: str, namespace: str) -> dict[str, Any]:
-    """Install, upgrade well and badly and against somebody else, uninstall, take over what was kept."""
+    """Install, upgrade with valid, invalid and conflicting values, uninstall, adopt what remained."""
     with config.new_client_from_config(config_file=kubeconfig) as api:
         shop = Shop(api, kubeconfig, namespace)
         told: dict[str, Any] = {"install": await shop.install("a"), "installed": shop.configs()}

@@ -1,5 +1,5 @@
-"""An OpenID provider of others on loopback: `python openid_provider.py PORT CERTIFICATE` until it is ended. Each start
-makes a new key.
+"""A third-party OpenID provider on loopback: `python openid_provider.py PORT CERTIFICATE`, until it is stopped. Each
+start creates a new key.
 """
 
 import logging
@@ -8,7 +8,7 @@ import warnings
 
 from werkzeug.serving import make_server
 
-warnings.simplefilter("ignore")  # of libraries about one another
+warnings.simplefilter("ignore")  # warnings of libraries about one another
 
 if __name__ == "__main__":
     from oidc_provider_mock import app

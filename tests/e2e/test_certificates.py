@@ -1,4 +1,4 @@
-"""Certificates as the signer makes them, judged by openssl, and shown to each other by a server and its client."""
+"""Certificates of the signer, checked by openssl, and used by a server and its client."""
 
 import asyncio
 import http.client
@@ -46,7 +46,7 @@ AUTHORITIES = ("rsa-2048", pytest.param("rsa-4096", marks=pytest.mark.long), "p-
 REQUESTERS = ("rsa-2048", "p-256", "p-384", "p-521", "ed25519")
 
 
-kept_key = cache(key_of_kind)  # some take a second to be made
+kept_key = cache(key_of_kind)  # some keys take a second to generate
 
 
 def openssl(*arguments: str | Path) -> str:
@@ -54,8 +54,8 @@ def openssl(*arguments: str | Path) -> str:
 
 
 async def signed(folder: Path, ca: KeyPair, *kinds: str) -> None:
-    """For keys of each kind, in a folder of its name, a client's and a server's certificate as the controller writes
-    them, with their keys.
+    """The certificates of a client and a server for keys of each kind, written like the controller does, with their
+    keys, in a folder per kind.
     """
     async with Cluster() as cluster:
         flags = "--controllers=csrsigning", "--leader-elect=false", *write_authority(folder, ca)
@@ -75,7 +75,7 @@ async def signed(folder: Path, ca: KeyPair, *kinds: str) -> None:
 
 
 def requests(kind: str) -> dict[str, CertificateSigningRequest]:
-    """What a node asks for, as a client and as a server."""
+    """The certificate requests of a node, as a client and as a server."""
     key = kept_key(kind)
     served = request_pem(names=hosts("localhost", "127.0.0.1"), key=key)
     return {
@@ -85,7 +85,7 @@ def requests(kind: str) -> dict[str, CertificateSigningRequest]:
 
 
 async def issued(cluster: Cluster, name: str) -> bytes:
-    """The certificate that answers a request, as soon as it is there."""
+    """The certificate of a request, once it is issued."""
     found = b""
     while not found:
         await asyncio.sleep(0.02)
@@ -94,7 +94,7 @@ async def issued(cluster: Cluster, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("ca_kind", AUTHORITIES)
-async def test_openssl_and_tls_take_them(tmp_path: Path, ca_kind: str) -> None:
+async def test_openssl_and_tls_accept_certificates(tmp_path: Path, ca_kind: str) -> None:
     kinds = REQUESTERS if ca_kind == "p-256" else REQUESTERS[:2]
     await signed(tmp_path, authority(ca_kind), *kinds)
     ca = tmp_path / "ca.crt"
@@ -105,10 +105,10 @@ async def test_openssl_and_tls_take_them(tmp_path: Path, ca_kind: str) -> None:
             assert verdict.strip().endswith("OK")
         with pytest.raises(subprocess.CalledProcessError):
             openssl("verify", "-CAfile", ca, "-purpose", "sslserver", files["client"])
-        assert await meet(ca, tmp_path / kind) == "system:node:n1"
+        assert await handshake_name(ca, tmp_path / kind) == "system:node:n1"
 
 
-async def test_what_openssl_reads(tmp_path: Path) -> None:
+async def test_openssl_shows_certificate_fields(tmp_path: Path) -> None:
     await signed(tmp_path, authority(), "p-256")
     file = tmp_path / "p-256" / "server.crt"
     text = openssl("x509", "-in", file, "-noout", "-text")
@@ -126,8 +126,8 @@ async def test_what_openssl_reads(tmp_path: Path) -> None:
     assert found.not_valid_after_utc - found.not_valid_before_utc == timedelta(days=365)
 
 
-async def meet(ca: Path, folder: Path) -> str:
-    """Whom a server takes its client for, when both show what was signed and believe its authority alone."""
+async def handshake_name(ca: Path, folder: Path) -> str:
+    """The client name that a server reads, when both use signed certificates and trust only their CA."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca))
     server.load_cert_chain(folder / "server.crt", folder / "server.key")
     server.verify_mode = ssl.CERT_REQUIRED
@@ -151,7 +151,7 @@ async def meet(ca: Path, folder: Path) -> str:
 
 
 class OldClient:
-    """Connections that `jane` opened with a certificate which is believed no longer one day."""
+    """Connections that `jane` opened with a certificate which is no longer trusted later."""
 
     def __init__(self, server: ApiProcess, folder: Path, pair: KeyPair) -> None:
         files = folder / "jane.crt", folder / "jane.key"
@@ -171,13 +171,13 @@ class OldClient:
         answer.read()
 
     def is_refused(self) -> bool:
-        """Whether the connection that is open says 401 and ends, and another is refused too."""
+        """Whether the open connection gets 401 and ends, and a new one is rejected too."""
         answer = self.ask(self.kept)
         answer.read()
         try:
             again = self.ask(self.connect()).status
         except (ssl.SSLError, ConnectionError):
-            again = 401  # by an alert of TLS, which goes by whole seconds
+            again = 401  # by a TLS alert, which has a resolution of a second
         return (answer.status, answer.headers["connection"], again) == (401, "close", 401)
 
 
@@ -186,29 +186,29 @@ EXPIRING, REPLACED = make_ca("expiring"), make_ca("replaced")
 
 @pytest.fixture(scope="module")
 def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    """A server that believes two foreign authorities too, for one test each."""
+    """A server that trusts two more CAs, for one test each."""
     folder = tmp_path_factory.mktemp("trusting")
-    believed(folder, EXPIRING, REPLACED)
+    trust_cas(folder, EXPIRING, REPLACED)
     process = ApiProcess(folder / "data", f"--client-ca-file={folder / 'clients.crt'}")
     yield process
     assert "a request failed" not in process.stop()
 
 
-def believed(folder: Path, *authorities: KeyPair) -> None:
-    """Have the server believe these."""
+def trust_cas(folder: Path, *authorities: KeyPair) -> None:
+    """Make the server trust these CAs."""
     (folder / "clients.crt").write_bytes(b"".join(one.certificate for one in authorities))
 
 
-def test_an_expired_certificate_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
+def test_expired_certificate_ends_watches_and_connections(trusting_server, tmp_path: Path) -> None:
     client = OldClient(trusting_server, tmp_path, issue(EXPIRING, "jane", client=True, days=6 / 86400))
     assert client.ask(client.kept).read()
     client.watch_until_it_ends()
     assert client.is_refused()
 
 
-def test_a_replaced_authority_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
+def test_replaced_ca_ends_watches_and_connections(trusting_server, tmp_path: Path) -> None:
     client = OldClient(trusting_server, tmp_path, issue(REPLACED, "jane", client=True))
     assert client.ask(client.kept).read()
-    believed(trusting_server.folder.parent, EXPIRING, make_ca("another"))
+    trust_cas(trusting_server.folder.parent, EXPIRING, make_ca("another"))
     client.watch_until_it_ends()
     assert client.is_refused()

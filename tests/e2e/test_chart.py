@@ -1,4 +1,6 @@
-"""The chart, rendered and checked by Helm's own engine and taken by the API server; its rules checked by promtool."""
+"""The chart, rendered and checked by Helm's own engine and accepted by the API server; its rules
+checked by promtool.
+"""
 
 import json
 import shutil
@@ -85,7 +87,7 @@ CASES = {
 }
 
 EVENTS = PolicyRule(("",), ("events",), ("create", "patch", "update"))
-INFO = 1  # a chart without an icon is worth a remark
+INFO = 1  # helm remarks on a chart without an icon
 
 Told = dict[str, dict[str, Any]]
 
@@ -105,8 +107,8 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The values that are printed for an author's module."""
+def custom_values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The printed values for an author's module."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "greeter.py").write_text(OWN)
     command = [sys.executable, "-m", "controller_manager.app.permissions", "greeter"]
@@ -116,8 +118,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def told(server: Any, chart: Path, own: dict[str, Any]) -> Told:
-    cases = {**CASES, "own": {**own, "command": ["greeter"], "image": {"name": "greeter", "digest": DIGEST}}}
+def releases(server: Any, chart: Path, custom_values: dict[str, Any]) -> Told:
+    cases = {**CASES, "own": {**custom_values, "command": ["greeter"], "image": {"name": "greeter", "digest": DIGEST}}}
     command = [sys.executable, str(HERE / "helm_chart.py"), str(server.kubeconfig), "kube-system", str(chart)]
     done = subprocess.run([*command, json.dumps(cases)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -136,7 +138,7 @@ def rules_of(role: Any) -> list[tuple[Iterable[str], Iterable[str], Iterable[str
 
 
 def permissions(told: Told, release: str, name: str) -> dict[str, list[Any]]:
-    """The rules of the roles of that name, by the namespace they are in."""
+    """The rules of the roles of that name, by namespace."""
     trees = [tree for tree in yaml.safe_load_all(told[release]["manifest"]) if tree]
     roles = [tree for tree in trees if tree["kind"].endswith("Role") and tree["metadata"]["name"] == name]
     return {role["metadata"].get("namespace", ""): rules_of(role) for role in roles}
@@ -149,20 +151,20 @@ def declared_rules(rules: Iterable[PolicyRule]) -> dict[str, list[Any]]:
     return found
 
 
-def test_helm_finds_nothing_to_complain_of(told: Told) -> None:
-    lint = told["lint"]
+def test_helm_lint_reports_no_problem(releases: Told) -> None:
+    lint = releases["lint"]
     assert lint["TotalChartsLinted"] == 1
     assert not lint["Errors"]
     assert [one["Severity"] for one in lint["Messages"]] == [INFO]
 
 
-def test_the_server_has_what_helm_rendered(told: Told, kubectl: Callable[..., str]) -> None:
-    for kind, name in objects(told, "plain"):
+def test_server_stores_rendered_objects(releases: Told, kubectl: Callable[..., str]) -> None:
+    for kind, name in objects(releases, "plain"):
         assert kubectl("get", kind.lower(), name, "-n", "kube-system", "-o", "name").strip()
 
 
-def test_the_plain_release_is_a_replica_set_that_runs_as_nobody(told: Told) -> None:
-    found = objects(told, "plain")
+def test_plain_release_runs_replicas_as_nobody(releases: Told) -> None:
+    found = objects(releases, "plain")
     deployment = found["Deployment", "plain"]["spec"]
     pod, (container,) = deployment["template"]["spec"], deployment["template"]["spec"]["containers"]
     assert deployment["replicas"] == 2
@@ -182,24 +184,24 @@ def test_the_plain_release_is_a_replica_set_that_runs_as_nobody(told: Told) -> N
     assert not any(kind == "ConfigMap" and name.endswith("dashboard") for kind, name in found)
 
 
-def test_by_default_nothing_runs_that_a_kube_controller_manager_runs(told: Told) -> None:
-    found = objects(told, "idle")
+def test_default_release_runs_no_upstream_controllers(releases: Told) -> None:
+    found = objects(releases, "idle")
     assert found["Deployment", "idle"]["spec"]["replicas"] == 0
     assert ("PodDisruptionBudget", "idle") not in found
-    notes = told["idle"]["notes"]
+    notes = releases["idle"]["notes"]
     assert "Nothing runs yet" in notes
     assert "--controllers=*,-namespace-controller" in notes
     assert "--set 'controllers={" in notes
 
 
-def test_notes_say_what_else_must_not_run(told: Told) -> None:
-    assert "A kube-controller-manager of this cluster must not run * as well" in told["plain"]["notes"]
-    assert "It competes with kube-controller-manager for one lease" in told["beside"]["notes"]
-    assert "kube-controller-manager" not in told["own"]["notes"]
+def test_notes_name_conflicting_components(releases: Told) -> None:
+    assert "A kube-controller-manager of this cluster must not run * as well" in releases["plain"]["notes"]
+    assert "It competes with kube-controller-manager for one lease" in releases["beside"]["notes"]
+    assert "kube-controller-manager" not in releases["own"]["notes"]
 
 
-def test_a_program_of_ones_own_runs_with_its_own_permissions(told: Told) -> None:
-    found = objects(told, "own")
+def test_custom_program_runs_with_its_own_permissions(releases: Told) -> None:
+    found = objects(releases, "own")
     assert found["Deployment", "own"]["spec"]["replicas"] == 2
     (container,) = found["Deployment", "own"]["spec"]["template"]["spec"]["containers"]
     assert (container["command"], container["image"]) == (["greeter"], f"greeter@{DIGEST}")
@@ -209,15 +211,15 @@ def test_a_program_of_ones_own_runs_with_its_own_permissions(told: Told) -> None
 
 
 @pytest.mark.parametrize("release", ["plain", "full"])
-def test_the_command_line_is_one_the_manager_takes(told: Told, release: str) -> None:
-    (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
+def test_rendered_command_line_is_accepted_by_the_manager(releases: Told, release: str) -> None:
+    (container,) = objects(releases, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
     settings = flag_set(installed()).parse(container["args"]).settings()
     assert settings["leader-elect-resource-namespace"] == "kube-system"
     assert settings["leader-elect-resource-name"] == (EVERYTHING["leaseName"] if release == "full" else release)
 
 
 def running(told: Told, release: str) -> list[AnySpec]:
-    """The controllers that a manager with the command line of a release runs, where there is no cloud."""
+    """The controllers of a manager with the command line of a release, without a cloud."""
     (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
     return [spec for spec in choose(installed(), flag_set(installed()).parse(container["args"])) if not spec.cloud]
 
@@ -227,53 +229,53 @@ def by_group(rules: Iterable[tuple[Iterable[str], Iterable[str], Iterable[str]]]
 
 
 @pytest.mark.parametrize("release", ["plain", "beside", "gated", "ungated"])
-def test_together_the_controllers_may_do_what_they_declare_and_nothing_more(told: Told, release: str) -> None:
-    found, specs = objects(told, release), running(told, release)
+def test_combined_role_equals_declared_permissions(releases: Told, release: str) -> None:
+    found, specs = objects(releases, release), running(releases, release)
     declared = declared_rules([rule for spec in specs for rule in spec.rbac])
-    assert permissions(told, release, f"{release}-controllers") == {"": [], **declared}
+    assert permissions(releases, release, f"{release}-controllers") == {"": [], **declared}
     own, reviews = 1, 2
     informers = rules_of(found["ClusterRole", release])[own + reviews :]
     assert by_group(informers) == by_group((rule.groups, rule.resources, rule.verbs) for rule in reads(specs))
     assert not any(name.startswith(f"{release}:") for _, name in found)
 
 
-def test_roles_of_gated_and_flagged_controllers_come_with_gate_and_flag(told: Told) -> None:
-    gated, plain = ({spec.name for spec in running(told, release)} for release in ("gated", "plain"))
+def test_roles_of_gated_controllers_follow_gates_and_flags(releases: Told) -> None:
+    gated, plain = ({spec.name for spec in running(releases, release)} for release in ("gated", "plain"))
     assert {"node-ipam-controller", "storageversion-garbage-collector-controller", "scheduler"} <= gated - plain
-    rules = permissions(told, "gated", "gated-controllers")[""]
+    rules = permissions(releases, "gated", "gated-controllers")[""]
     assert any("devicetaintrules/status" in resources for _, resources, _ in rules)
 
 
-def test_idle_release_has_no_roles_of_controllers(told: Told) -> None:
-    assert permissions(told, "idle", "idle-controllers") == {"": []}
+def test_idle_release_has_no_roles_of_controllers(releases: Told) -> None:
+    assert permissions(releases, "idle", "idle-controllers") == {"": []}
 
 
-def test_arguments_that_the_roles_would_not_follow_are_refused(told: Told) -> None:
+def test_arguments_that_roles_cannot_follow_are_rejected(releases: Told) -> None:
     for release in ("hidden-controllers", "hidden-gates"):
-        assert "extraArgs" in told[release]["error"]
+        assert "extraArgs" in releases[release]["error"]
 
 
-def test_network_policy_allows_connections_to_the_secure_port_alone(told: Told) -> None:
-    plain = objects(told, "plain")["NetworkPolicy", "plain"]["spec"]
+def test_network_policy_allows_only_the_secure_port(releases: Told) -> None:
+    plain = objects(releases, "plain")["NetworkPolicy", "plain"]["spec"]
     assert plain["ingress"] == [{"ports": [{"port": "https", "protocol": "TCP"}]}]
     assert plain["policyTypes"] == ["Ingress"]
-    pod = objects(told, "plain")["Deployment", "plain"]["spec"]["template"]["metadata"]
+    pod = objects(releases, "plain")["Deployment", "plain"]["spec"]["template"]["metadata"]
     assert plain["podSelector"]["matchLabels"].items() <= pod["labels"].items()
-    full = objects(told, "full")["NetworkPolicy", "full"]["spec"]
+    full = objects(releases, "full")["NetworkPolicy", "full"]["spec"]
     assert full["ingress"][0]["from"] == EVERYTHING["networkPolicy"]["from"]
     assert (full["policyTypes"], full["egress"]) == (["Ingress", "Egress"], EVERYTHING["networkPolicy"]["egress"])
-    assert ("NetworkPolicy", "beside") not in objects(told, "beside")
+    assert ("NetworkPolicy", "beside") not in objects(releases, "beside")
 
 
-def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None:
-    found, specs = objects(told, "full"), running(told, "full")
+def test_separate_controllers_have_own_accounts_and_roles(releases: Told) -> None:
+    found, specs = objects(releases, "full"), running(releases, "full")
     assert ("ClusterRole", "full-controllers") not in found
     assert {name for kind, name in found if kind == "ClusterRole" and ":" in name} == {
         f"full:{one.name}" for one in specs
     }
     for spec in specs:
         declared = declared_rules([EVENTS, *spec.rbac])
-        assert permissions(told, "full", f"full:{spec.name}") == declared
+        assert permissions(releases, "full", f"full:{spec.name}") == declared
         (subject,) = found["ClusterRoleBinding", f"full:{spec.name}"]["subjects"]
         assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "kube-system")
     _, tokens = found["Role", "full-accounts"]["rules"]
@@ -281,11 +283,11 @@ def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None
     assert tokens["resourceNames"] == sorted({spec.account for spec in specs} - {""})
 
 
-def test_replicas_that_share_controllers_may_write_their_leases_and_no_others(told: Told) -> None:
-    found = objects(told, "shared")
+def test_sharing_replicas_may_write_only_their_leases(releases: Told) -> None:
+    found = objects(releases, "shared")
     (container,) = found["Deployment", "shared"]["spec"]["template"]["spec"]["containers"]
     parsed = flag_set(installed()).parse(container["args"])
-    every = {lock.name for lock in locks(parsed[ElectionOptions], running(told, "shared"))}
+    every = {lock.name for lock in locks(parsed[ElectionOptions], running(releases, "shared"))}
     (names,) = [set(one["resourceNames"]) for one in found["Role", "shared"]["rules"] if "update" in one["verbs"]]
     assert {f"shared-{name}" for name in every} | {"shared", "shared-replica-0"} <= names
     assert all(name.startswith("shared") for name in names)
@@ -294,9 +296,9 @@ def test_replicas_that_share_controllers_may_write_their_leases_and_no_others(to
     assert any(one["verbs"] == ["list"] for one in found["Role", "shared"]["rules"])
 
 
-def test_every_binding_is_to_a_role_of_the_release(told: Told) -> None:
+def test_every_binding_names_a_role_of_the_release(releases: Told) -> None:
     for release in ("plain", "full"):
-        found = objects(told, release)
+        found = objects(releases, release)
         bound = {
             (tree["roleRef"]["kind"], tree["roleRef"]["name"])
             for (kind, _), tree in found.items()
@@ -305,8 +307,8 @@ def test_every_binding_is_to_a_role_of_the_release(told: Told) -> None:
         assert bound - set(found) == {("Role", "extension-apiserver-authentication-reader")}
 
 
-def test_a_full_release_has_all_that_was_asked_for(told: Told) -> None:
-    found = objects(told, "full")
+def test_full_release_has_all_requested_parts(releases: Told) -> None:
+    found = objects(releases, "full")
     pod = found["Deployment", "full"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     assert pod["metadata"]["labels"]["team"] == "platform"
@@ -328,19 +330,19 @@ def test_a_full_release_has_all_that_was_asked_for(told: Told) -> None:
     assert dashboard == json.loads((CHART / "dashboard.json").read_text())
 
 
-def test_one_replica_has_no_budget_that_would_keep_its_node_from_being_drained(told: Told) -> None:
-    assert ("PodDisruptionBudget", "single") not in objects(told, "single")
+def test_single_replica_has_no_disruption_budget(releases: Told) -> None:
+    assert ("PodDisruptionBudget", "single") not in objects(releases, "single")
 
 
-def test_values_that_are_wrong_or_unknown_are_refused(told: Told) -> None:
-    assert "replicas" in told["wrong"]["error"]
-    assert "replica" in told["unknown"]["error"]
-    assert "digest" in told["badly-pinned"]["error"]
+def test_invalid_and_unknown_values_are_rejected(releases: Told) -> None:
+    assert "replicas" in releases["wrong"]["error"]
+    assert "replica" in releases["unknown"]["error"]
+    assert "digest" in releases["badly-pinned"]["error"]
 
 
 @pytest.mark.needs("promtool")
-def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> None:
-    rule = yaml.safe_load(objects(told, "full")["ConfigMap", "full-operator"]["data"]["prometheusrule.yaml"])
+def test_promtool_accepts_rendered_alerts(releases: Told, tmp_path: Path) -> None:
+    rule = yaml.safe_load(objects(releases, "full")["ConfigMap", "full-operator"]["data"]["prometheusrule.yaml"])
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))
     assert 'job="full"' in file.read_text()
@@ -353,7 +355,7 @@ def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> No
 
 
 @pytest.mark.needs("promtool")
-def test_alerts_fire_when_they_should() -> None:
+def test_alerts_fire_as_expected() -> None:
     done = subprocess.run(
         ["promtool", "test", "rules", HERE / "alerts_test.yaml"], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""The client libraries people use, unchanged: the official one, its dynamic form, kr8s, and a kopf operator."""
+"""Popular client libraries, unchanged: the official one, its dynamic form, kr8s, and a kopf operator."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def api(server: Any) -> Iterator[official.ApiClient]:
 
 
 def refusal(call: Callable[..., Any], *arguments: Any, **more: Any) -> tuple[int, str]:
-    """The code and reason with which the official client is refused."""
+    """The code and reason of an error of the official client."""
     with pytest.raises(official.ApiException) as error:
         call(*arguments, **more)
     return error.value.status, json.loads(error.value.body)["reason"]
@@ -146,7 +146,7 @@ def test_official_apps(api: official.ApiClient, namespace: str) -> None:
     assert done["status"] == "Success"
 
 
-def test_official_questions(api: official.ApiClient) -> None:
+def test_official_discovery_and_reviews(api: official.ApiClient) -> None:
     assert official.VersionApi(api).get_code().minor == "36"
     assert "apps" in [group.name for group in official.ApisApi(api).get_api_versions().groups]
     assert "pods/status" in [resource.name for resource in official.CoreV1Api(api).get_api_resources().resources]
@@ -203,7 +203,7 @@ async def test_kr8s(server: Any, namespace: str) -> None:
 
 @pytest.fixture
 def operator(server: Any, namespace: str, tmp_path: Path) -> Iterator[list[str]]:
-    """A kopf operator that runs for the test; the lines it says."""
+    """A kopf operator that runs during the test; its output lines."""
     (tmp_path / "operator.py").write_text(OPERATOR)
     command = [sys.executable, "-m", "kopf", "run", "--standalone", f"--namespace={namespace}", "operator.py"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": str(server.kubeconfig)}
@@ -227,7 +227,7 @@ def wait_until(true: Callable[[], bool], what: Callable[[], object]) -> None:
     pytest.fail(str(what()))
 
 
-def test_a_kopf_operator(operator: list[str], api: official.ApiClient, namespace: str) -> None:
+def test_kopf_operator(operator: list[str], api: official.ApiClient, namespace: str) -> None:
     core = official.CoreV1Api(api)
     core.create_namespaced_config_map(namespace, {"metadata": {"name": "anna", "labels": {"greet": "yes"}}})
     core.create_namespaced_config_map(namespace, {"metadata": {"name": "bert"}})

@@ -1,4 +1,4 @@
-"""`cluster-up` as a person runs it: real processes, real signals, a real kubectl."""
+"""`cluster-up` as a user runs it: real processes, real signals, a real kubectl."""
 
 import json
 import os
@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 
 from controller_manager.common.serving.tls import KeyPair, issue
-from tests.e2e.conftest import JOE, Up, free_port, running
+from tests.e2e.conftest import JOE, ClusterUp, free_port, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
-SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 40.0  # seconds until an expected event, on a busy machine too
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def terms(lease: int, renew: int) -> tuple[str, ...]:
-    """For how many seconds a manager leads, and how long it tries to go on."""
+    """Lease duration and renew deadline of a manager, in seconds."""
     return (
         f"--manager-arg=--leader-elect-lease-duration={lease}s",
         f"--manager-arg=--leader-elect-renew-deadline={renew}s",
@@ -40,17 +40,17 @@ def wait_for(holds: Callable[[], bool], seconds: float = SOON) -> None:
         time.sleep(0.05)
 
 
-def make_service(up: Up, name: str) -> None:
+def make_service(up: ClusterUp, name: str) -> None:
     spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
     tree = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
     up.kubectl("create", "--validate=false", "-f", "-", stdin=json.dumps(tree))
 
 
-def has_endpoints(up: Up, name: str) -> bool:
+def has_endpoints(up: ClusterUp, name: str) -> bool:
     return name in up.kubectl("get", "endpoints", "-o", "name").replace("endpoints/", "").split()
 
 
-def test_the_main_job(cluster: Up) -> None:
+def test_service_endpoints_and_namespace_deletion(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "shop")
     make_service(cluster, "web")
     cluster.kubectl("run", "web-1", "--image=example.org/web:1", "--labels=app=web")
@@ -73,7 +73,7 @@ def test_the_main_job(cluster: Up) -> None:
     assert "shop" not in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_pods_are_scheduled(cluster: Up) -> None:
+def test_pods_are_scheduled(cluster: ClusterUp) -> None:
     ready = {"type": "Ready", "status": "True"}
     node = {
         "apiVersion": "v1",
@@ -88,7 +88,7 @@ def test_pods_are_scheduled(cluster: Up) -> None:
     cluster.kubectl("delete", "node", "machine")
 
 
-def test_every_namespace_knows_the_authority_and_it_signs(cluster: Up) -> None:
+def test_every_namespace_has_the_ca_and_certificates_are_signed(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "known")
     authority = (cluster.folder / "ca.crt").read_text()
     kept = (
@@ -112,30 +112,30 @@ def test_every_namespace_knows_the_authority_and_it_signs(cluster: Up) -> None:
     }
 
 
-def test_the_standby_takes_over(tmp_path: Path) -> None:
+def test_standby_takes_over(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", *terms(lease=4, renew=3)) as up:
         first = up.leader()
         os.kill(up.pid(first), signal.SIGKILL)
-        up.until(f"{first} was killed by SIGKILL")
+        up.wait_for_output(f"{first} was killed by SIGKILL")
         make_service(up, "a")
         wait_for(lambda: has_endpoints(up, "a"))
-        up.until(f"{first} is ready")
+        up.wait_for_output(f"{first} is ready")
         assert up.stop() == 0
     stopped = [line for line in up.said if line.endswith(" stopped")]
     assert sorted(stopped[:2]) == ["manager-0 stopped", "manager-1 stopped"]
     assert stopped[2:] == ["apiserver stopped"]
 
 
-def test_a_stopped_leader_hands_over_and_a_restart_on_free_ports_keeps_everything(tmp_path: Path) -> None:
+def test_stopped_leader_hands_over_and_restart_keeps_state(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", *terms(lease=100, renew=90)) as up:
         first = up.leader()
         os.kill(up.pid(first), signal.SIGTERM)
-        up.until(f"{first} ended with exit status 0")
+        up.wait_for_output(f"{first} ended with exit status 0")
         make_service(up, "kept")
-        wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would end
+        wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would expire
         assert up.stop() == 0
     (page,) = (line for line in up.said if "/ui" in line)
-    assert re.fullmatch(r"  https://127\.0\.0\.1:\d+/ui  .*", page)  # a token is shown at a terminal alone
+    assert re.fullmatch(r"  https://127\.0\.0\.1:\d+/ui  .*", page)  # a token is printed only on a terminal
     with running(up.folder, "--managers=1", "--api-port=0", "--manager-port=0") as again:
         assert "kept" in again.kubectl("get", "services", "-o", "name")
         ports = {int(found[1]) for line in again.said if (found := re.search(r"ready on .*:(\d+)", line))}
@@ -143,30 +143,30 @@ def test_a_stopped_leader_hands_over_and_a_restart_on_free_ports_keeps_everythin
     assert 0 not in ports
 
 
-def test_processes_that_fail_are_started_again(tmp_path: Path) -> None:
-    """The last manager, then the API server; what was stored is still there."""
+def test_failed_processes_are_restarted(tmp_path: Path) -> None:
+    """The last manager, then the API server; stored objects remain."""
     with running(tmp_path / "cluster", "--managers=1", *terms(lease=2, renew=1)) as up:
         for name in ("manager-0", "apiserver"):
             os.kill(up.pid(name), signal.SIGKILL)
-            up.until(f"{name} was killed by SIGKILL; its last log lines:")
-            up.until(f"{name} is started again in 1 s")
-            up.until(f"{name} is ready")
+            up.wait_for_output(f"{name} was killed by SIGKILL; its last log lines:")
+            up.wait_for_output(f"{name} is started again in 1 s")
+            up.wait_for_output(f"{name} is ready")
             make_service(up, f"after-{name}")
             wait_for(lambda name=name: has_endpoints(up, f"after-{name}"))
         assert "after-manager-0" in up.kubectl("get", "services", "-o", "name")
         assert up.stop() == 0
 
 
-def test_the_end_of_the_api_server_is_the_end(tmp_path: Path) -> None:
+def test_exit_of_api_server_ends_cluster_up(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=0") as up:
         os.kill(up.pid("apiserver"), signal.SIGTERM)
-        up.until("apiserver is not started again")
+        up.wait_for_output("apiserver is not started again")
         assert up.process.stdout is not None
         up.process.stdout.read()
         assert up.process.wait(30) == 1
 
 
-def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
+def test_busy_port_is_one_error_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -185,7 +185,7 @@ def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["cluster-up.lock"]
 
 
-def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
+def test_unusable_folder_is_one_error_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path / 'file' / 'x'}")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
@@ -193,7 +193,7 @@ def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
     assert re.fullmatch(r"cluster-up: --data-dir: .* is not a writable folder: .*\n", done.stderr)
 
 
-def test_there_is_nothing_to_watch_without_a_terminal(tmp_path: Path) -> None:
+def test_watch_without_terminal_is_an_error(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path / 'data'}", "--watch")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
@@ -201,7 +201,7 @@ def test_there_is_nothing_to_watch_without_a_terminal(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_server_start_failure_is_reported_with_its_last_lines(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path}")
     ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
     for wrong, before in (("--no-such-flag", "--nor-this"), ("--nor-this", "--no-such-flag")):
@@ -212,7 +212,7 @@ def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Pa
         assert before not in done.stderr, "that was said in an earlier run"
 
 
-def test_managers_write_as_much_as_their_api_server_takes_in_what_it_reads_fastest(cluster: Up) -> None:
+def test_managers_write_json_to_their_api_server(cluster: ClusterUp) -> None:
     flags = ("--insecure-skip-tls-verify", f"--server={cluster.manager_url}")
     page = cluster.kubectl(*flags, "get", "--raw=/configz")
     chosen = {name: value for group in json.loads(page).values() for name, value in group.items()}
@@ -226,7 +226,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_whatever_ends_it_ends_its_children(tmp_path: Path) -> None:
+def test_killed_launcher_ends_its_children(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", "--managers=1") as up:
         children = [up.pid(name) for name in ("apiserver", "manager-0")]
         assert all(map(is_running, children))
@@ -235,7 +235,7 @@ def test_whatever_ends_it_ends_its_children(tmp_path: Path) -> None:
         wait_for(lambda: not any(map(is_running, children)))
 
 
-def test_a_second_one_on_the_same_folder_changes_nothing(cluster: Up) -> None:
+def test_second_cluster_up_on_same_folder_changes_nothing(cluster: ClusterUp) -> None:
     before = {
         file: file.read_bytes() for file in cluster.folder.rglob("*") if file.suffix in (".kubeconfig", ".pem", ".crt")
     }
@@ -249,7 +249,7 @@ def test_a_second_one_on_the_same_folder_changes_nothing(cluster: Up) -> None:
     assert "default" in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_a_start_warns_of_nothing(cluster: Up) -> None:
+def test_start_logs_no_warnings(cluster: ClusterUp) -> None:
     assert cluster.logged_at_start
     warnings = [line for line in cluster.logged_at_start if line[:1] in "WE"]
     assert [line for line in warnings if 'logger="watchdog"' not in line] == []  # the machine may be busy
@@ -280,8 +280,8 @@ ALL_OF_REQUESTS = {
 
 
 @pytest.fixture
-def as_joe(cluster: Up) -> Kubectl:
-    """kubectl without credentials: those of Joe are his token."""
+def as_joe(cluster: ClusterUp) -> Kubectl:
+    """kubectl with only Joe's token as credentials."""
     server = f"--server={cluster.url}", f"--certificate-authority={cluster.folder / 'ca.crt'}"
     program = os.environ.get("KUBECTL", "kubectl")
 
@@ -292,7 +292,7 @@ def as_joe(cluster: Up) -> Kubectl:
     return kubectl
 
 
-def test_no_token_makes_its_holder_an_admin(cluster: Up, as_joe: Kubectl, tmp_path: Path) -> None:
+def test_signing_permissions_do_not_make_an_admin(cluster: ClusterUp, as_joe: Kubectl, tmp_path: Path) -> None:
     token, role = f"--token={JOE}", tmp_path / "role.json"
     role.write_text(json.dumps(ALL_OF_REQUESTS))
     cluster.kubectl("apply", "-f", str(role))
@@ -318,8 +318,8 @@ def test_no_token_makes_its_holder_an_admin(cluster: Up, as_joe: Kubectl, tmp_pa
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
-def test_no_authority_but_that_of_clients_lets_anybody_in(
-    cluster: Up, as_joe: Kubectl, tmp_path: Path, authority: str
+def test_only_the_client_ca_authenticates_clients(
+    cluster: ClusterUp, as_joe: Kubectl, tmp_path: Path, authority: str
 ) -> None:
     issued = tmp_path / "eve.crt", tmp_path / "eve.key"
     pair = KeyPair(

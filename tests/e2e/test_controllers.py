@@ -1,4 +1,4 @@
-"""What users of kubectl see the controllers do: `cluster-up` with real processes, and openssl for certificates."""
+"""Effects of the controllers as seen with kubectl: `cluster-up` with real processes, and openssl for certificates."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl", "openssl")]
 
@@ -23,7 +23,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 class User:
     """Uses a cluster by kubectl."""
 
-    def __init__(self, cluster: Up) -> None:
+    def __init__(self, cluster: ClusterUp) -> None:
         self.folder, self.url = cluster.folder, cluster.url
 
     def run(self, *words: str, stdin: Tree | None = None, config: str = "") -> subprocess.CompletedProcess[str]:
@@ -57,8 +57,8 @@ class User:
         found: Tree = json.loads(self.kubectl("get", *words, "-o", "json"))
         return found
 
-    def until(self, holds: Callable[[], Any]) -> Any:
-        """Wait for a true answer, and return it."""
+    def wait_until(self, holds: Callable[[], Any]) -> Any:
+        """Wait for a true result, and return it."""
         deadline = time.monotonic() + SECONDS
         while not (found := holds()):
             assert time.monotonic() < deadline, "nothing happened"
@@ -70,8 +70,8 @@ class User:
 
 
 @pytest.fixture
-def up(cluster: Up) -> User:
-    """The admin of the cluster that all share."""
+def up(cluster: ClusterUp) -> User:
+    """The administrator of the shared cluster."""
     return User(cluster)
 
 
@@ -87,16 +87,16 @@ def owner(of: Tree, **more: Any) -> Tree:
     return {"apiVersion": of["apiVersion"], "kind": of["kind"], "name": meta["name"], "uid": meta["uid"], **more}
 
 
-def test_a_namespace_has_an_account_and_authorities_and_goes_with_all(up: User, space: str) -> None:
-    up.until(lambda: up.is_there("serviceaccount", "default", "-n", space))
-    up.until(lambda: up.is_there("configmap", "kube-root-ca.crt", "-n", space))
+def test_namespace_gets_account_and_ca_and_is_deleted(up: User, space: str) -> None:
+    up.wait_until(lambda: up.is_there("serviceaccount", "default", "-n", space))
+    up.wait_until(lambda: up.is_there("configmap", "kube-root-ca.crt", "-n", space))
     published = up.read("configmap", "kube-root-ca.crt", "-n", space)["data"]["ca.crt"]
     assert published == (up.folder / "ca.crt").read_text()
     up.kubectl("delete", "namespace", space, "--timeout=20s")
     assert not up.is_there("namespace", space)
 
 
-def test_slices_list_the_ready_pods_of_a_service(up: User, space: str) -> None:
+def test_endpoint_slices_list_ready_pods(up: User, space: str) -> None:
     up.kubectl("create", "service", "clusterip", "web", "--tcp=80:8080", "-n", space)
     up.pod("p", space, ip="10.1.2.3", labels={"app": "web"})
 
@@ -104,18 +104,18 @@ def test_slices_list_the_ready_pods_of_a_service(up: User, space: str) -> None:
         slices = up.read("endpointslices", "-n", space, "-l", f"{SERVICE_NAME}=web")["items"]
         return [address for one in slices for end in one.get("endpoints") or () for address in end["addresses"]]
 
-    up.until(lambda: addresses() == ["10.1.2.3"])
+    up.wait_until(lambda: addresses() == ["10.1.2.3"])
     assert "10.1.2.3:8080" in up.kubectl("describe", "service", "web", "-n", space)
     up.kubectl("delete", "pod", "p", "-n", space, "--now")
-    up.until(lambda: addresses() == [])
+    up.wait_until(lambda: addresses() == [])
 
 
-def test_endpoints_made_by_hand_are_mirrored(up: User, space: str) -> None:
+def test_manual_endpoints_are_mirrored(up: User, space: str) -> None:
     up.create("Service", "db", space, spec={"ports": [{"port": 5432}]})
     subsets = [{"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 5432}]}]
     up.create("Endpoints", "db", space, subsets=subsets)
     listed = ("endpointslices", "-n", space, "-l", f"{SERVICE_NAME}=db")
-    (mirror,) = up.until(lambda: up.read(*listed)["items"])
+    (mirror,) = up.wait_until(lambda: up.read(*listed)["items"])
     assert mirror["endpoints"][0]["addresses"] == ["192.0.2.7"]
     assert (
         mirror["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
@@ -124,7 +124,7 @@ def test_endpoints_made_by_hand_are_mirrored(up: User, space: str) -> None:
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
-def test_dependents_follow_their_owner_as_kubectl_says(up: User, cascade: str) -> None:
+def test_dependents_follow_the_cascade_option(up: User, cascade: str) -> None:
     space = f"cascade-{cascade}"
     up.kubectl("create", "namespace", space)
     boss = up.create("ConfigMap", "boss", space)
@@ -140,24 +140,24 @@ def test_dependents_follow_their_owner_as_kubectl_says(up: User, cascade: str) -
 
     assert "boss" not in left()
     wanted = {"c-0": 0, "c-1": 0, "c-2": 0} if cascade == "orphan" else {}
-    up.until(lambda: left() == wanted)
+    up.wait_until(lambda: left() == wanted)
 
 
-def test_a_taint_evicts_who_does_not_tolerate_it(up: User, space: str) -> None:
+def test_taint_evicts_pods_without_toleration(up: User, space: str) -> None:
     up.create("Node", "n1")
     up.pod("frail", space, node="n1")
     up.kubectl("taint", "nodes", "n1", "fire=hot:NoExecute")
-    up.until(lambda: "deletionTimestamp" in up.kubectl("get", "pod", "-n", space, "-o", "json"))
-    up.until(lambda: "TaintManagerEviction" in up.kubectl("get", "events", "-n", space))
+    up.wait_until(lambda: "deletionTimestamp" in up.kubectl("get", "pod", "-n", space, "-o", "json"))
+    up.wait_until(lambda: "TaintManagerEviction" in up.kubectl("get", "events", "-n", space))
 
 
-def test_an_autoscaler_says_what_it_misses(up: User, space: str) -> None:
+def test_autoscaler_reports_missing_metrics(up: User, space: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     up.create("ReplicaSet", "web", space, "apps/v1", spec=spec)
     up.kubectl("autoscale", "replicaset", "web", "-n", space, "--min=3", "--max=5", "--cpu-percent=50")
-    up.until(lambda: up.read("replicaset", "web", "-n", space)["spec"]["replicas"] == 3)
-    up.until(lambda: "SuccessfulRescale" in up.kubectl("describe", "hpa", "web", "-n", space))
+    up.wait_until(lambda: up.read("replicaset", "web", "-n", space)["spec"]["replicas"] == 3)
+    up.wait_until(lambda: "SuccessfulRescale" in up.kubectl("describe", "hpa", "web", "-n", space))
 
 
 def openssl(*words: str) -> str:
@@ -166,7 +166,7 @@ def openssl(*words: str) -> str:
     return done.stdout
 
 
-def test_who_asks_for_a_certificate_gets_in_by_it(up: User, tmp_path: Path) -> None:
+def test_approved_certificate_request_authenticates(up: User, tmp_path: Path) -> None:
     key, request, issued = (tmp_path / name for name in ("key.pem", "request.pem", "issued.pem"))
     openssl(
         "req",
@@ -195,7 +195,7 @@ def test_who_asks_for_a_certificate_gets_in_by_it(up: User, tmp_path: Path) -> N
     time.sleep(1)
     assert "certificate" not in up.read("csr", "ann")["status"], "nobody has approved it"
     up.kubectl("certificate", "approve", "ann")
-    up.until(lambda: "certificate" in up.read("csr", "ann")["status"])
+    up.wait_until(lambda: "certificate" in up.read("csr", "ann")["status"])
     issued.write_bytes(base64.b64decode(up.read("csr", "ann")["status"]["certificate"]))
     assert "OK" in openssl("verify", "-purpose", "sslclient", "-CAfile", str(up.folder / "client-ca.crt"), str(issued))
     server = (f"--server={up.url}", f"--certificate-authority={up.folder / 'ca.crt'}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.e2e.browsing import WIDTHS, Manager, chromium, opened
+from tests.e2e.browser import WIDTHS, Manager, chromium, open_page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("chromium")]
 
@@ -31,50 +31,50 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def shown(browser: Browser, manager: Manager) -> Iterator[Page]:
+def laptop_page(browser: Browser, manager: Manager) -> Iterator[Page]:
     """The page as an administrator sees it on a laptop."""
-    with opened(browser, manager, STILL) as page:
+    with open_page(browser, manager, STILL) as page:
         yield page
 
 
 @pytest.fixture(params=WIDTHS)
-def anywhere(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
+def any_page(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
     """The page on a screen of each width."""
-    with opened(browser, manager, STILL, WIDTHS[request.param]) as page:
+    with open_page(browser, manager, STILL, WIDTHS[request.param]) as page:
         yield page
 
 
-def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:
-    assert shown.locator("h1").inner_text() == "cluster-controller-manager leads"
-    assert "All is well." in shown.inner_text("body")
-    names = shown.locator("table").nth(0).locator("tbody tr td:first-child b").all_inner_texts()
+def test_page_shows_leader_and_controllers(laptop_page: Page) -> None:
+    assert laptop_page.locator("h1").inner_text() == "cluster-controller-manager leads"
+    assert "All is well." in laptop_page.inner_text("body")
+    names = laptop_page.locator("table").nth(0).locator("tbody tr td:first-child b").all_inner_texts()
     assert {"endpoints-controller", "namespace-controller"} <= set(names)
-    assert "running" in shown.locator("table").nth(0).inner_text()
-    assert "namespaces" in shown.locator("table").nth(1).inner_text()
+    assert "running" in laptop_page.locator("table").nth(0).inner_text()
+    assert "namespaces" in laptop_page.locator("table").nth(1).inner_text()
 
 
-def test_nothing_is_off_the_screen(anywhere: Page) -> None:
-    width = anywhere.evaluate("document.documentElement.clientWidth")
-    right = anywhere.evaluate(
+def test_tables_fit_the_screen(any_page: Page) -> None:
+    width = any_page.evaluate("document.documentElement.clientWidth")
+    right = any_page.evaluate(
         "Math.max(...[...document.querySelectorAll('td')].map(it => it.getBoundingClientRect().right))"
     )
     assert right <= width
 
 
-def test_what_is_typed_filters_the_rows_at_once_and_stays_in_the_address(shown: Page) -> None:
-    rows = shown.locator("tr[data-filter]:visible")
+def test_filter_applies_while_typing_and_stays_in_the_url(laptop_page: Page) -> None:
+    rows = laptop_page.locator("tr[data-filter]:visible")
     assert rows.count() > 10
-    shown.get_by_role("searchbox").fill("ENDPOINTSLICE-CONTROLLER")
+    laptop_page.get_by_role("searchbox").fill("ENDPOINTSLICE-CONTROLLER")
     assert rows.locator("b").all_inner_texts() == ["endpointslice-controller"]
-    assert "q=ENDPOINTSLICE-CONTROLLER" in shown.url
-    shown.reload()
+    assert "q=ENDPOINTSLICE-CONTROLLER" in laptop_page.url
+    laptop_page.reload()
     assert rows.locator("b").all_inner_texts() == ["endpointslice-controller"]
-    shown.get_by_role("searchbox").fill("")
+    laptop_page.get_by_role("searchbox").fill("")
     assert rows.count() > 10
-    assert "q=" not in shown.url
+    assert "q=" not in laptop_page.url
 
 
-def test_the_filter_works_without_scripts(browser: Browser, manager: Manager) -> None:
+def test_filter_works_without_scripts(browser: Browser, manager: Manager) -> None:
     shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
     with browser.new_context(
         ignore_https_errors=True, client_certificates=[shows], java_script_enabled=False
@@ -87,7 +87,7 @@ def test_the_filter_works_without_scripts(browser: Browser, manager: Manager) ->
         assert page.locator("tr[data-filter]:visible b").all_inner_texts() == ["ttl-controller"]
 
 
-def test_who_brings_no_credentials_reads_how_to_come_in(browser: Browser, manager: Manager) -> None:
+def test_page_without_credentials_explains_how_to_log_in(browser: Browser, manager: Manager) -> None:
     with browser.new_context(ignore_https_errors=True) as context:
         page = context.new_page()
         answer = page.goto(f"{manager.url}{PATH}")
@@ -96,27 +96,27 @@ def test_who_brings_no_credentials_reads_how_to_come_in(browser: Browser, manage
         assert "create token" in page.inner_text("body")
 
 
-def test_the_index_leads_to_every_page(shown: Page, manager: Manager) -> None:
-    shown.get_by_role("link", name="other pages").click()
-    paths = shown.locator("td a").all_inner_texts()
+def test_index_links_to_every_page(laptop_page: Page, manager: Manager) -> None:
+    laptop_page.get_by_role("link", name="other pages").click()
+    paths = laptop_page.locator("td a").all_inner_texts()
     assert {"/debug/controllers", "/metrics", "/healthz", "/configz"} <= set(paths)
     for path in paths:
-        answer = shown.request.get(f"{manager.url}{path}")
+        answer = laptop_page.request.get(f"{manager.url}{path}")
         assert answer.ok, path
 
 
-def test_it_fits_the_window_and_is_not_blank(anywhere: Page, tmp_path: Path) -> None:
-    overflow = anywhere.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+def test_page_fits_the_window_and_is_not_blank(any_page: Page, tmp_path: Path) -> None:
+    overflow = any_page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     pictures = set()
     for scheme in ("light", "dark"):
-        anywhere.emulate_media(color_scheme=scheme)
-        picture = anywhere.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
+        any_page.emulate_media(color_scheme=scheme)
+        picture = any_page.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
         assert len(picture) > 20_000  # an empty page of that size has about 5 KB
         pictures.add(picture)
     assert len(pictures) == 2
 
 
-def test_a_link_leads_to_the_same_as_json(shown: Page) -> None:
-    shown.get_by_role("link", name="JSON").click()
-    assert '"phase":"running"' in shown.inner_text("body")
+def test_json_link_shows_the_same_data(laptop_page: Page) -> None:
+    laptop_page.get_by_role("link", name="JSON").click()
+    assert '"phase":"running"' in laptop_page.inner_text("body")

@@ -1,4 +1,4 @@
-"""A kopf operator of custom resources, as its user runs it: killed and started again, while its definition changes."""
+"""A kopf operator of custom resources, killed and restarted while its definition changes."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.boats import boat, definition, version
+from tests.e2e.boat_definition import boat, definition, version
 
 pytestmark = pytest.mark.e2e
 
@@ -21,7 +21,7 @@ PEERINGS = "/apis/kopf.dev/v1/clusterkopfpeerings"
 
 
 def peerings() -> dict[str, Any]:
-    """The definition that kopf's users install."""
+    """The peering definition that kopf's users install."""
     status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"status": status}}
     names = {"plural": "clusterkopfpeerings", "singular": "clusterkopfpeering", "kind": "ClusterKopfPeering"}
@@ -37,7 +37,7 @@ def peerings() -> dict[str, Any]:
 
 
 class Operator:
-    """The operator `harbour_master.py`, and all it has said in its lives."""
+    """The operator `boat_operator.py`, and its output over all restarts."""
 
     def __init__(self, server: Any, group: str, folder: Path, *flags: str) -> None:
         told = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(server.kubeconfig), "GROUP": group}
@@ -49,7 +49,7 @@ class Operator:
         self.start()
 
     def start(self) -> None:
-        script = str(HERE / "harbour_master.py")
+        script = str(HERE / "boat_operator.py")
         command = [sys.executable, "-m", "kopf", "run", "--all-namespaces", "--peering=harbour", *self._flags, script]
         self.child = subprocess.Popen(
             command, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -59,20 +59,20 @@ class Operator:
 
     def _listen(self, output: Any) -> None:
         for line in output:
-            self._hear(line.rstrip())
-        self._hear("it ended")
+            self._record(line.rstrip())
+        self._record("it ended")
 
-    def _hear(self, line: str) -> None:
+    def _record(self, line: str) -> None:
         with self._heard:
             self.said.append(line)
             self._heard.notify_all()
 
     def times(self, line: str) -> int:
-        """How often it has said a line."""
+        """The number of times a line was printed."""
         return self.said.count(line)
 
     def wait(self, *lines: str) -> None:
-        """Wait until it has said all of this at least once, in this life or an earlier one."""
+        """Wait until all of these lines were printed at least once, over all restarts."""
 
         def missing() -> list[str]:
             return [line for line in lines if not any(line in one for one in self.said)]
@@ -82,7 +82,7 @@ class Operator:
         assert not missing(), "\n".join(self.said)
 
     def end(self, kill: bool = False) -> None:
-        """Stop it, or end it without a warning."""
+        """Stop the operator, or kill it."""
         self.child.kill() if kill else self.child.terminate()
         self.child.wait(timeout=20)
         for reader in self._readers:
@@ -91,7 +91,7 @@ class Operator:
 
 @pytest.fixture
 def define(admin: Any, kubectl: Callable[..., str]) -> Iterator[Callable[[Any], None]]:
-    """Create a definition, which is served afterwards; it goes with the test."""
+    """Create a definition and wait until it is served; it is deleted with the test."""
     names: list[str] = []
 
     def create(tree: Any) -> None:
@@ -109,7 +109,7 @@ def group(namespace: str) -> str:
 
 @pytest.fixture
 def operator(server: Any, admin: Any, define: Any, group: str, tmp_path: Path) -> Iterator[Operator]:
-    """The operator runs, and the definitions it needs are there."""
+    """A running operator with its definitions."""
     define(definition(group))
     define(peerings())
     admin.ask(
@@ -120,7 +120,7 @@ def operator(server: Any, admin: Any, define: Any, group: str, tmp_path: Path) -
     operator.end()
 
 
-def until_known(admin: Any, url: str, tree: Any) -> None:
+def wait_until_served(admin: Any, url: str, tree: Any) -> None:
     """Wait until a new version, or new fields of it, are served."""
     for _ in range(1000):
         with suppress(AssertionError):
@@ -129,7 +129,7 @@ def until_known(admin: Any, url: str, tree: Any) -> None:
     pytest.fail(f"{url} does not take {tree}")
 
 
-def test_it_loses_nothing_when_it_is_killed(
+def test_killed_operator_loses_nothing(
     operator: Operator, admin: Any, kubectl: Callable[..., str], group: str, namespace: str
 ) -> None:
     path = f"/apis/{group}/v1/namespaces/{namespace}/boats"
@@ -147,7 +147,7 @@ def test_it_loses_nothing_when_it_is_killed(
     make("bert")
     make("carl", tide=False)
     operator.wait("launched anna", "launched bert", "built carl", "sails anna", "looked bert")
-    afloat = "--for=jsonpath={.status.launch}=afloat"  # written, not only said
+    afloat = "--for=jsonpath={.status.launch}=afloat"  # written, not only printed
     kubectl("wait", f"boats.{group}/anna", f"boats.{group}/bert", "-n", namespace, afloat, "--timeout=20s")
     kubectl("wait", f"boats.{group}/carl", "-n", namespace, "--for=jsonpath={.status.build.planks}=40", "--timeout=20s")
     operator.end(kill=True)
@@ -167,7 +167,7 @@ def test_it_loses_nothing_when_it_is_killed(
     operator.wait("scrapped anna", "scrapped carl", "scrapped dora")
 
 
-def test_it_goes_on_while_its_definition_changes(
+def test_operator_continues_while_definition_changes(
     operator: Operator, admin: Any, kubectl: Callable[..., str], group: str, namespace: str
 ) -> None:
     path = f"/apis/{group}/v1/namespaces/{namespace}/boats"
@@ -176,7 +176,7 @@ def test_it_goes_on_while_its_definition_changes(
         tree = boat(group, name, api_version=api_version, **spec)
         tree["metadata"]["labels"] = {"tide": "high"}
         url = path.replace("/v1/", f"/{api_version}/")
-        until_known(admin, url, tree)
+        wait_until_served(admin, url, tree)
         admin.ask("POST", url, tree)
 
     make("anna")
@@ -198,7 +198,7 @@ def test_it_goes_on_while_its_definition_changes(
     assert not [line for line in operator.said if "Traceback" in line], "\n".join(operator.said)
 
 
-def test_one_of_higher_priority_takes_over(
+def test_operator_of_higher_priority_takes_over(
     operator: Operator,
     server: Any,
     admin: Any,

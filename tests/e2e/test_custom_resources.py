@@ -1,4 +1,4 @@
-"""Custom resources by the programs people use: kubectl, helm, and the dynamic classes of client libraries."""
+"""Custom resources with popular programs: kubectl, helm, and the dynamic classes of client libraries."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from lightkube.types import PatchType
 
-from tests.e2e.boats import boat, definition, version
+from tests.e2e.boat_definition import boat, definition, version
 
 pytestmark = pytest.mark.e2e
 
@@ -28,7 +28,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture
 def group(namespace: str, kubectl: Kubectl) -> Iterator[str]:
-    """A group of the test's own, in which it may define boats."""
+    """A group of the test, for its definition of boats."""
     group = f"{namespace}.example.com"
     yield group
     kubectl("delete", "crd", f"boats.{group}", "--ignore-not-found")
@@ -36,7 +36,7 @@ def group(namespace: str, kubectl: Kubectl) -> Iterator[str]:
 
 @pytest.fixture
 def boats(group: str, kubectl: Kubectl) -> str:
-    """The group of boats that are defined and served."""
+    """The group of a served definition of boats."""
     kubectl("apply", "-f", "-", stdin=definition(group))
     kubectl("wait", "--for=condition=Established", "--timeout=20s", f"crd/boats.{group}")
     return group
@@ -55,7 +55,7 @@ def fleet(boats: str, kubectl: Kubectl, namespace: str) -> Kubectl:
 
 
 class TestKubectl:
-    def test_shows_columns(self, fleet: Kubectl) -> None:
+    def test_get_shows_columns(self, fleet: Kubectl) -> None:
         heads, row = fleet("get", "boats").splitlines()
         assert (heads.split(), row.split()[:2]) == (["NAME", "SIZE", "AGE"], ["anna", "4"])
         heads, row = fleet("get", "bo/anna", "-o", "wide").splitlines()
@@ -63,7 +63,7 @@ class TestKubectl:
         assert fleet("get", "boats", "--field-selector=spec.home=Kiel", "-o", "name").endswith("/anna")
         assert fleet("get", "boats", "--field-selector=spec.home=Rome", "-o", "name") == ""
 
-    def test_lists_and_explains_the_resource(self, boats: str, kubectl: Kubectl) -> None:
+    def test_api_resources_and_explain_describe_the_kind(self, boats: str, kubectl: Kubectl) -> None:
         row = kubectl("api-resources", f"--api-group={boats}", "--no-headers").split()
         assert row == ["boats", "bo", f"{boats}/v1", "true", "Boat"]
         assert kubectl("api-resources", "--categories=fleet", "-o", "name", f"--api-group={boats}") == f"boats.{boats}"
@@ -72,16 +72,18 @@ class TestKubectl:
         assert "size\t<integer> -required-" in told
         assert "How many people she takes." in kubectl("explain", f"boats.{boats}.spec.size")
 
-    def test_is_told_what_is_wrong(self, boats: str, refused: Kubectl, namespace: str) -> None:
+    def test_apply_reports_validation_errors(self, boats: str, kubectl_error: Kubectl, namespace: str) -> None:
         def say(tree: Any) -> str:
-            return refused("apply", "-n", namespace, "-f", "-", stdin=tree)
+            return kubectl_error("apply", "-n", namespace, "-f", "-", stdin=tree)
 
         assert "more than 2 people" in say(boat(boats, "full", size=2, crew=3))
         assert "spec.size in body should be greater than or equal to 1" in say(boat(boats, "none", size=0))
         assert 'unknown field "spec.wings"' in say(boat(boats, "plane", wings=2))
         assert "spec.size: Required value" in say(boat(boats, "bare") | {"spec": {}})
 
-    def test_applies_again(self, fleet: Kubectl, boats: str, run: Any, refused: Kubectl, namespace: str) -> None:
+    def test_apply_again_and_diff(
+        self, fleet: Kubectl, boats: str, run: Any, kubectl_error: Kubectl, namespace: str
+    ) -> None:
         masts = [{"name": "main", "height": 9}]
         wanted = boat(boats, "anna", size=5, masts=masts)
         code, out, _ = run("diff", "-n", namespace, "-f", "-", stdin=wanted)
@@ -90,21 +92,21 @@ class TestKubectl:
         assert run("diff", "-n", namespace, "-f", "-", stdin=wanted)[0] == 0
         assert fleet("apply", "-f", "-", stdin=wanted).endswith("unchanged")
         moved = boat(boats, "anna", size=5, masts=masts, home="Rome")
-        assert "spec.home: Invalid value" in refused("apply", "-n", namespace, "-f", "-", stdin=moved)
+        assert "spec.home: Invalid value" in kubectl_error("apply", "-n", namespace, "-f", "-", stdin=moved)
 
-    def test_applies_on_the_server_side(self, boats: str, kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
+    def test_server_side_apply(self, boats: str, kubectl: Kubectl, kubectl_error: Kubectl, namespace: str) -> None:
         def words(manager: str) -> list[str]:
             return ["apply", "--server-side", f"--field-manager={manager}", "-n", namespace, "-f", "-"]
 
         kubectl(*words("a"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 9}]))
         kubectl(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "fore", "height": 5}]))
-        told = refused(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 8}]))
+        told = kubectl_error(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 8}]))
         assert 'conflict with "a": .spec.masts[name="main"].height' in told
         kubectl(*words("a"), stdin=boat(boats, "eva"))
         shown = json.loads(kubectl("get", f"boats.{boats}", "eva", "-n", namespace, "-o", "json"))
         assert shown["spec"]["masts"] == [{"name": "fore", "height": 5}]
 
-    def test_patches_and_scales(self, fleet: Kubectl) -> None:
+    def test_patch_and_scale(self, fleet: Kubectl) -> None:
         fleet("patch", "boats", "anna", "--type=merge", "-p", '{"spec": {"masts": [{"name": "main"}]}}')
         fleet("patch", "boats", "anna", "--type=json", "-p", '[{"op": "add", "path": "/spec/size", "value": 7}]')
         fleet("scale", "boats/anna", "--replicas=6", "--current-replicas=0")
@@ -114,7 +116,7 @@ class TestKubectl:
         assert shown["spec"] == {"size": 7, "crew": 6, "home": "Kiel", "masts": [{"name": "main"}]}
         assert (shown["metadata"]["generation"], shown["metadata"]["labels"]) == (4, {"tier": "x"})
 
-    def test_waits_for_what_a_status_says(self, fleet: Kubectl, launch: Any, boats: str, namespace: str) -> None:
+    def test_wait_for_status_fields(self, fleet: Kubectl, launch: Any, boats: str, namespace: str) -> None:
         where = ("-n", namespace, "--timeout=20s", f"boats.{boats}/anna")
         field = launch("wait", "--for=jsonpath={.status.crew}=2", *where)
         condition = launch("wait", "--for=condition=Afloat", *where)
@@ -124,7 +126,7 @@ class TestKubectl:
             assert child.communicate(timeout=30)[0].strip().endswith("/anna condition met")
         assert fleet("get", "boats/anna", "-o", "jsonpath={.spec.size} {.metadata.generation}") == "4 1"
 
-    def test_deletes_a_definition_with_its_objects(
+    def test_delete_of_definition_deletes_its_objects(
         self, fleet: Kubectl, launch: Any, boats: str, namespace: str
     ) -> None:
         gone = launch("wait", "--for=delete", "--timeout=20s", "-n", namespace, f"boats.{boats}/anna")
@@ -136,7 +138,7 @@ class TestKubectl:
         fleet("wait", "--for=condition=Established", "--timeout=20s", "crd/boats")
         assert fleet("get", "boats", "-o", "name") == ""
 
-    def test_sees_a_new_version(self, fleet: Kubectl, boats: str) -> None:
+    def test_new_version_is_served(self, fleet: Kubectl, boats: str) -> None:
         new = {**version("v2", storage=False, sails={"type": "integer"}), "selectableFields": []}
         assert fleet("apply", "-f", "-", stdin=definition(boats, version(), new)).endswith("configured")
         fleet("wait", "--for=jsonpath={.spec.versions[1].name}=v2", "--timeout=20s", "crd/boats")
@@ -147,7 +149,7 @@ class TestKubectl:
 
 @pytest.mark.needs("helm")
 def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_path: Path) -> None:
-    """A chart that brings a definition and an object of it; the definition outlives the release."""
+    """A chart with a definition and an object of it; the definition outlives the release."""
     chart = tmp_path / "harbour"
     (chart / "crds").mkdir(parents=True)
     (chart / "templates").mkdir()
@@ -155,7 +157,7 @@ def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_pat
     (chart / "crds" / "boats.yaml").write_text(yaml.safe_dump(definition(group)))
     tree = yaml.safe_dump(boat(group, "anna", size=99)).replace("99", "{{ .Values.size }}")
     (chart / "templates" / "anna.yaml").write_text(tree)
-    command = [sys.executable, str(HERE / "helm_harbour.py"), str(server.kubeconfig), namespace, str(chart), group]
+    command = [sys.executable, str(HERE / "helm_crd_chart.py"), str(server.kubeconfig), namespace, str(chart), group]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -164,7 +166,7 @@ def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_pat
     assert kubectl("get", "crd", f"boats.{group}", "-o", "name").endswith(f"/boats.{group}")
 
 
-def test_the_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: Path) -> None:
+def test_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: Path) -> None:
     with config.new_client_from_config(config_file=str(server.kubeconfig)) as api:
         found = dynamic.DynamicClient(api, cache_file=str(tmp_path / "cache"))
         resource = found.resources.get(api_version=f"{boats}/v1", kind="Boat")
@@ -207,7 +209,7 @@ def test_the_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: P
 
 
 def test_lightkube(server: Any, group: str, namespace: str) -> None:
-    """The definition is made by its own model of definitions, and the class from that."""
+    """The definition is created with its own model, and the class from that."""
     kubeconfig = lightkube.KubeConfig.from_file(str(server.kubeconfig))
     api = lightkube.Client(config=kubeconfig, namespace=namespace, field_manager="lightkube")
     made = api.create(CustomResourceDefinition.from_dict(definition(group)))

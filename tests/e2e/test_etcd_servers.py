@@ -1,6 +1,6 @@
-"""Several API servers on one etcd of three members, under a load of writes, while each of them is killed, paused or cut
-off: what was acknowledged is there, watches miss nothing and tell nothing twice, all servers tell the same of
-everything at one revision, and quota, cluster IPs and node ports are given once.
+"""Several API servers on an etcd of three members, under a load of writes, while each is killed, paused or
+disconnected: acknowledged writes exist, watches miss and repeat nothing, all servers agree at each revision, and quota,
+cluster IPs and node ports are allocated once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 
 from tests.e2e.conftest import ApiProcess
-from tests.e2e.test_sudden_death import trust
+from tests.e2e.test_repeated_kills import trust
 from tests.etcd import Etcd, Partition, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("etcd")]
@@ -29,11 +29,11 @@ SPACE = "/api/v1/namespaces/default"
 CONFIGS, SERVICES = f"{SPACE}/configmaps", f"{SPACE}/services"
 LIMITED = "/api/v1/namespaces/limited/configmaps"
 MOST = 20
-GONE = (aiohttp.ClientError, asyncio.TimeoutError, OSError, RuntimeError)  # the last of a session that was closed
+GONE = (aiohttp.ClientError, asyncio.TimeoutError, OSError, RuntimeError)  # the last line of a closed session
 
 
 class Server:
-    """An API server with its own way to etcd, and its administrator."""
+    """An API server with its own partitions to etcd, and its administrator."""
 
     def __init__(self, process: ApiProcess, ways: list[Partition], folder: Path) -> None:
         self.process = process
@@ -42,7 +42,7 @@ class Server:
         self._session: aiohttp.ClientSession | None = None
 
     async def connect(self) -> None:
-        """Be the administrator of the process that runs now, and keep its log."""
+        """Connect to the current process as administrator, and keep its log."""
         threading.Thread(target=self._keep_log, args=(self.process.child,), daemon=True).start()
         await self.close()
         self._folder.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ class Server:
 
 
 class Watcher:
-    """Follows the config maps at one server, again where that breaks off."""
+    """Watches the config maps at one server, and resumes when the watch breaks."""
 
     def __init__(self, server: Server, revision: str) -> None:
         self._server = server
@@ -112,7 +112,7 @@ class Watcher:
 
 
 class Load:
-    """Writes what is acknowledged down, and what may have happened."""
+    """Records acknowledged writes, and those with unknown outcome."""
 
     def __init__(self, servers: list[Server], seed: int) -> None:
         self._servers = servers
@@ -125,7 +125,7 @@ class Load:
         self.answers: dict[int, int] = {}
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Code 0: no answer."""
+        """Return code and answer; code 0 means no answer."""
         server = self._random.choice(self._servers)
         try:
             code, found = await server.ask(method, path, body)
@@ -136,7 +136,7 @@ class Load:
         return code, found
 
     async def write(self) -> None:
-        """One object: made, changed, and perhaps deleted."""
+        """Create an object, change it, and perhaps delete it."""
         name = f"c{next(self._names)}"
         for method, kind in (("POST", "ADDED"), ("PUT", "MODIFIED"), ("DELETE", "DELETED")):
             if kind == "DELETED" and self._random.random() < 0.5:
@@ -153,7 +153,7 @@ class Load:
                 self.acknowledged.add((self.live[name], kind, name))
 
     async def serve(self) -> None:
-        """One service with an address and a node port."""
+        """Create a service with an address and a node port."""
         body = {"metadata": {"name": f"s{next(self._names)}"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
         code, found = await self.ask("POST", SERVICES, body)
         if code == 201:
@@ -161,12 +161,12 @@ class Load:
         await asyncio.sleep(0.02)
 
     async def fill(self) -> None:
-        """One object more in a namespace that takes so many."""
+        """Create one more object in a namespace with a quota."""
         await self.ask("POST", LIMITED, {"metadata": {"generateName": "x"}})
         await asyncio.sleep(0.05)
 
 
-async def keep(work: Callable[[], Awaitable[None]], until: asyncio.Event) -> None:
+async def repeat(work: Callable[[], Awaitable[None]], until: asyncio.Event) -> None:
     while not until.is_set():
         await work()
 
@@ -206,7 +206,7 @@ async def paused(server: Server, pause: float) -> None:
     server.process.child.send_signal(signal.SIGCONT)
 
 
-async def cut_off(server: Server, pause: float) -> None:
+async def disconnected(server: Server, pause: float) -> None:
     for way in server.ways:
         way.cut()
     await asyncio.sleep(pause)
@@ -221,7 +221,7 @@ async def leader_killed(etcd: Etcd, pause: float) -> None:
     etcd.restart(leader)
 
 
-async def listed(server: Server, path: str) -> Any:
+async def list_until_answered(server: Server, path: str) -> Any:
     for _ in range(200):
         with suppress(*GONE):
             code, found = await server.ask("GET", path)
@@ -231,22 +231,22 @@ async def listed(server: Server, path: str) -> Any:
     raise AssertionError(f"{path} is not answered")
 
 
-async def trial(folder: Path, faults: int, pause: float, seed: int) -> None:
+async def run_faults(folder: Path, faults: int, pause: float, seed: int) -> None:
     with running(3) as etcd:
         async with servers_on(etcd, 3, folder) as servers:
             await prepare(servers[0])
-            start = (await listed(servers[0], CONFIGS))["metadata"]["resourceVersion"]
+            start = (await list_until_answered(servers[0], CONFIGS))["metadata"]["resourceVersion"]
             watchers = [Watcher(server, start) for server in servers]
             load, until = Load(servers, seed), asyncio.Event()
             rng = random.Random(seed)
             async with asyncio.TaskGroup() as group:
                 following = [group.create_task(watcher.run()) for watcher in watchers]
                 works = [load.write] * 6 + [load.serve, load.serve, load.fill, load.fill]
-                writing = [group.create_task(keep(work, until)) for work in works]
+                writing = [group.create_task(repeat(work, until)) for work in works]
                 kinds: list[Callable[[], Awaitable[None]]] = [
                     lambda: killed(rng.choice(servers), pause),
                     lambda: paused(rng.choice(servers), pause),
-                    lambda: cut_off(rng.choice(servers), pause),
+                    lambda: disconnected(rng.choice(servers), pause),
                     lambda: leader_killed(etcd, pause),
                 ]
                 for number in range(faults):
@@ -257,14 +257,14 @@ async def trial(folder: Path, faults: int, pause: float, seed: int) -> None:
                 for task in writing:
                     await task
                 etcd.settle()
-                await judge(servers, watchers, load)
+                await check_history(servers, watchers, load)
                 for task in following:
                     task.cancel()
             print(f"acknowledged {len(load.acknowledged)}, services {len(load.services)}, answers {load.answers}")
 
 
 async def prepare(server: Server) -> None:
-    """Make a namespace with a quota, counted as its controller would."""
+    """Create a namespace with a quota, counted like by its controller."""
     quotas, hard = "/api/v1/namespaces/limited/resourcequotas", {"count/configmaps": str(MOST)}
     assert (await server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "limited"}}))[0] == 201
     code, quota = await server.ask("POST", quotas, {"metadata": {"name": "q"}, "spec": {"hard": hard}})
@@ -273,8 +273,8 @@ async def prepare(server: Server) -> None:
     assert (await server.ask("PUT", f"{quotas}/q/status", quota))[0] == 200
 
 
-async def judge(servers: list[Server], watchers: list[Watcher], load: Load) -> None:
-    lists = [await listed(server, CONFIGS) for server in servers]
+async def check_history(servers: list[Server], watchers: list[Watcher], load: Load) -> None:
+    lists = [await list_until_answered(server, CONFIGS) for server in servers]
     states = [{item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in one["items"]} for one in lists]
     assert states[0] == states[1] == states[2]
     there = {name: int(revision) for name, revision in states[0].items()}
@@ -295,27 +295,27 @@ async def judge(servers: list[Server], watchers: list[Watcher], load: Load) -> N
         assert told == {name: revision for name, revision in there.items() if name in told or revision <= newest}
     assert len({tuple(watcher.events) for watcher in watchers}) == 1
     assert len(load.acknowledged) > 50
-    await judge_allocations(servers[1], load)
+    await check_allocations(servers[1], load)
 
 
-async def judge_allocations(server: Server, load: Load) -> None:
-    services = (await listed(server, SERVICES))["items"]
+async def check_allocations(server: Server, load: Load) -> None:
+    services = (await list_until_answered(server, SERVICES))["items"]
     names = {service["metadata"]["name"] for service in services}
     assert {service["metadata"]["name"] for service in load.services} <= names
     addresses = [service["spec"]["clusterIP"] for service in services]
     assert len(set(addresses)) == len(addresses)
     ports = [port["nodePort"] for service in services for port in service["spec"]["ports"] if "nodePort" in port]
     assert len(set(ports)) == len(ports)
-    inside = len((await listed(server, LIMITED))["items"])
-    quota = (await listed(server, "/api/v1/namespaces/limited/resourcequotas"))["items"][0]
+    inside = len((await list_until_answered(server, LIMITED))["items"])
+    quota = (await list_until_answered(server, "/api/v1/namespaces/limited/resourcequotas"))["items"][0]
     assert inside == int(quota["status"]["used"]["count/configmaps"]) == MOST
 
 
-async def test_servers_that_fail_lose_nothing_and_give_nothing_twice(tmp_path: Path) -> None:
-    await trial(tmp_path, faults=4, pause=0.5, seed=1)
+async def test_failing_servers_lose_nothing(tmp_path: Path) -> None:
+    await run_faults(tmp_path, faults=4, pause=0.5, seed=1)
 
 
 @pytest.mark.long
-async def test_servers_that_fail_for_long_lose_nothing(tmp_path: Path) -> None:
+async def test_servers_failing_for_long_lose_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("SEED", "7"))
-    await trial(tmp_path, faults=int(os.environ.get("FAULTS", "60")), pause=3.0, seed=seed)
+    await run_faults(tmp_path, faults=int(os.environ.get("FAULTS", "60")), pause=3.0, seed=seed)

@@ -1,4 +1,4 @@
-"""What the Dockerfile makes: its files are enough to build from, and the process runs as nobody, writing nowhere."""
+"""The Dockerfile: its files suffice for the build, and the process runs as nobody without writing."""
 
 import os
 import re
@@ -31,7 +31,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copytree(ROOT / name, source / where, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / name, source)
-    environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}  # pip asks the index
+    environment = {
+        name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"
+    }  # pip contacts the index
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
     subprocess.run(
         [*command, "--no-compile", f"--target={target}", str(source)], check=True, env=environment, timeout=100
@@ -39,13 +41,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_last_user_is_nobody() -> None:
+def test_image_runs_as_user_nobody() -> None:
     assert instructions("USER") == [[f"{NOBODY}:{NOBODY}"]]
     assert instructions("ENTRYPOINT") == [['["cluster-controller-manager"]']]
     assert instructions("EXPOSE") == [["10257"]]
 
 
-def test_tables_come_with_the_code(installed: Path) -> None:
+def test_data_files_are_in_the_package(installed: Path) -> None:
     packages = ("controller_manager", "controllers", "apiserver_stub")
     files = {path.relative_to(ROOT) for name in packages for path in (ROOT / name).rglob("*.*")}
     wanted = {path for path in files if path.suffix in (".json", ".jsonl", ".sql", ".typed", ".py")}
@@ -53,8 +55,8 @@ def test_tables_come_with_the_code(installed: Path) -> None:
     assert not missing
 
 
-def test_what_is_installed_runs_as_nobody_and_writes_nothing(installed: Path, tmp_path: Path) -> None:
-    """Without a bytecode cache, a home or a folder it could write to."""
+def test_installed_program_runs_as_nobody_without_writing(installed: Path, tmp_path: Path) -> None:
+    """Without a bytecode cache, a home or a writable folder."""
     os.chmod(tmp_path, 0o555)
     paths = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))
     code = "import controller_manager.__main__ as m, sys; print(m.__file__); sys.argv = ['x', '--help']; m.main()"
@@ -75,5 +77,5 @@ def test_what_is_installed_runs_as_nobody_and_writes_nothing(installed: Path, tm
 
 
 def readable_by_all(path: Path) -> bool:
-    """Whether another user can run this interpreter; one below a closed home cannot be."""
+    """Whether another user can run this interpreter, which must not be below a private home."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)

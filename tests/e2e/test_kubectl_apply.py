@@ -1,4 +1,4 @@
-"""kubectl apply, edit, patch, replace: an object is brought to a wanted state, once, again, and with changes."""
+"""kubectl apply, edit, patch, replace: an object is created, applied again, and changed."""
 
 import json
 import re
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 
 Kubectl = Callable[..., str]
 
-# kubectl sends a patch for these whenever it applies, since the server's defaults stand in lists or maps that are
+# kubectl sends a patch for these on every apply, because the server's defaults are in lists or maps that are
 # replaced as a whole; the patch must change nothing.
 PATCHED_ANYWAY = {
     "secret/book-keys",
@@ -51,7 +51,7 @@ DEPLOYMENT: dict[str, Any] = {
 
 @pytest.fixture
 def web(kubectl: Kubectl, namespace: str) -> str:
-    """The namespace in which there is a deployment `web`."""
+    """A namespace with the deployment `web`."""
     kubectl("apply", "-n", namespace, "-f", "-", "--validate=false", stdin=DEPLOYMENT)
     return namespace
 
@@ -78,7 +78,7 @@ def test_every_manifest_is_created(manifests: dict[Path, str], documents: Any) -
         assert all(re.fullmatch(r"[a-z0-9.]+/\S+ created", line) for line in lines), said
 
 
-def test_applying_again_changes_nothing(kubectl: Kubectl, manifests: dict[Path, str]) -> None:
+def test_repeated_apply_changes_nothing(kubectl: Kubectl, manifests: dict[Path, str]) -> None:
     for file in manifests:
         before = revisions(kubectl, file)
         said = kubectl("apply", "--validate=false", "-f", str(file)).splitlines()
@@ -87,16 +87,16 @@ def test_applying_again_changes_nothing(kubectl: Kubectl, manifests: dict[Path, 
         assert revisions(kubectl, file) == before
 
 
-def test_what_was_written_is_read_back(kubectl: Kubectl, manifests: dict[Path, str], documents: Any) -> None:
+def test_written_objects_are_read_back(kubectl: Kubectl, manifests: dict[Path, str], documents: Any) -> None:
     for file in manifests:
         found = yaml.safe_load(kubectl("get", "-f", str(file), "-o", "yaml"))["items"]
         for wanted, have in zip(documents(file), found, strict=True):
-            wanted.pop("stringData", None)  # it is written, but never read
+            wanted.pop("stringData", None)  # it can be written, but not read
             assert_within(wanted, have)
 
 
 def assert_within(wanted: Any, found: Any, path: str = "") -> None:
-    """The server may add defaults, in maps and in items of lists, but keeps all it was given."""
+    """Assert that all given values remain; the server may add defaults in maps and list items."""
     if isinstance(wanted, dict):
         for key, value in wanted.items():
             assert key in found, f"{path}.{key}"
@@ -109,7 +109,7 @@ def assert_within(wanted: Any, found: Any, path: str = "") -> None:
         assert wanted == found, path
 
 
-def test_apply_changes_what_differs_and_removes_what_is_gone(kubectl: Kubectl, web: str, field: Kubectl) -> None:
+def test_apply_changes_and_removes_fields(kubectl: Kubectl, web: str, field: Kubectl) -> None:
     wanted = json.loads(json.dumps(DEPLOYMENT))
     del wanted["metadata"]["labels"]["old"]
     kubectl("scale", "deployment/web", "-n", web, "--replicas=5")
@@ -122,12 +122,12 @@ def test_apply_changes_what_differs_and_removes_what_is_gone(kubectl: Kubectl, w
     assert json.loads(field(web, ".metadata.labels")) == {"app": "web"}
     assert field(web, ".spec.template.spec.containers[*].image") == "web:2"
     assert field(web, ".spec.template.spec.containers[0].env[*].name") == "B C"
-    # a field that is no longer named is removed, and the default comes back
+    # a field left out is removed, and its default returns
     assert field(web, ".spec.replicas") == "1"
     assert field(web, ".metadata.generation") == "3"
 
 
-def test_apply_without_a_last_state_leaves_what_it_does_not_name(kubectl: Kubectl, web: str, field: Kubectl) -> None:
+def test_apply_without_last_applied_keeps_other_fields(kubectl: Kubectl, web: str, field: Kubectl) -> None:
     kubectl("annotate", "deployment", "web", "-n", web, "someone=else")
     kubectl("patch", "deployment", "web", "-n", web, "--type=merge", "-p", '{"spec":{"paused":true}}')
     kubectl("apply", "-n", web, "-f", "-", "--validate=false", stdin=DEPLOYMENT)
@@ -135,12 +135,12 @@ def test_apply_without_a_last_state_leaves_what_it_does_not_name(kubectl: Kubect
     assert field(web, ".metadata.annotations.someone") == "else"
 
 
-def test_apply_refuses_what_is_immutable(web: str, refused: Kubectl, field: Kubectl) -> None:
+def test_apply_rejects_immutable_fields(web: str, kubectl_error: Kubectl, field: Kubectl) -> None:
     wanted = json.loads(json.dumps(DEPLOYMENT))
     wanted["spec"]["selector"]["matchLabels"] = {"app": "other"}
     wanted["spec"]["template"]["metadata"]["labels"] = {"app": "other"}
     before = field(web, ".metadata.resourceVersion")
-    said = refused("apply", "-n", web, "-f", "-", "--validate=false", stdin=wanted)
+    said = kubectl_error("apply", "-n", web, "-f", "-", "--validate=false", stdin=wanted)
     assert said.startswith('The Deployment "web" is invalid: spec.selector: Invalid value: ')
     assert said.endswith("field is immutable")
     assert field(web, ".metadata.resourceVersion") == before
@@ -167,10 +167,10 @@ def test_merge_patches_replace_lists(kubectl: Kubectl, web: str, field: Kubectl)
     assert field(web, ".metadata.labels") == '{"app":"web"}'
 
 
-def test_json_patches_test_before_they_change(kubectl: Kubectl, refused: Kubectl, web: str, field: Kubectl) -> None:
+def test_json_patch_test_is_checked_first(kubectl: Kubectl, kubectl_error: Kubectl, web: str, field: Kubectl) -> None:
     change = {"op": "replace", "path": "/spec/replicas", "value": 4}
     wrong = [{"op": "test", "path": "/spec/replicas", "value": 3}, change]
-    said = refused("patch", "deployment", "web", "-n", web, "--type=json", "-p", json.dumps(wrong))
+    said = kubectl_error("patch", "deployment", "web", "-n", web, "--type=json", "-p", json.dumps(wrong))
     assert said.startswith("The request is invalid: ")
     assert field(web, ".spec.replicas") == "2"
     right = [{"op": "test", "path": "/spec/replicas", "value": 2}, change]
@@ -185,14 +185,16 @@ def test_json_patches_test_before_they_change(kubectl: Kubectl, refused: Kubectl
         ("-1", 'The Deployment "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0'),
     ],
 )
-def test_a_patch_with_a_wrong_value(refused: Kubectl, web: str, field: Kubectl, replicas: str, said: str) -> None:
+def test_patch_with_wrong_value_is_rejected(
+    kubectl_error: Kubectl, web: str, field: Kubectl, replicas: str, said: str
+) -> None:
     patch = f'{{"spec":{{"replicas":{replicas}}}}}'
-    complaint = refused("patch", "deployment", "web", "-n", web, "--type=merge", "-p", patch)
+    complaint = kubectl_error("patch", "deployment", "web", "-n", web, "--type=merge", "-p", patch)
     assert complaint.startswith(said)
     assert field(web, ".spec.replicas") == "2"
 
 
-def test_status_is_patched_apart_from_the_rest(kubectl: Kubectl, web: str, field: Kubectl) -> None:
+def test_status_is_patched_separately(kubectl: Kubectl, web: str, field: Kubectl) -> None:
     both = '{"spec":{"replicas":9},"status":{"replicas":2,"readyReplicas":1,"updatedReplicas":2,"availableReplicas":1}}'
     kubectl("patch", "deployment", "web", "-n", web, "--subresource=status", "--type=merge", "-p", both)
     cells = kubectl("get", "deployment", "web", "-n", web, "--no-headers").split()
@@ -202,23 +204,23 @@ def test_status_is_patched_apart_from_the_rest(kubectl: Kubectl, web: str, field
     assert field(web, ".metadata.generation") == "1"
 
 
-def test_edit_by_script(kubectl: Kubectl, refused: Kubectl, web: str, field: Kubectl) -> None:
+def test_edit_with_script(kubectl: Kubectl, kubectl_error: Kubectl, web: str, field: Kubectl) -> None:
     said = kubectl("edit", "deployment", "web", "-n", web, editor="sed -i s/web:1/web:3/")
     assert said == "deployment.apps/web edited"
     assert field(web, ".spec.template.spec.containers[0].image") == "web:3"
     assert kubectl("edit", "deployment", "web", "-n", web, editor="true") == ""
-    # kubectl asks again with the refusal in the file, and gives up when nothing changes any more
+    # kubectl opens the editor again with the error in the file, and stops when nothing changes any more
     wrong = """sh -c 'grep -q "replicas: -2" $0 || sed -i "s/replicas: 2/replicas: -2/" $0'"""
-    assert "is invalid" in refused("edit", "deployment", "web", "-n", web, editor=wrong)
+    assert "is invalid" in kubectl_error("edit", "deployment", "web", "-n", web, editor=wrong)
     assert field(web, ".spec.replicas") == "2"
 
 
-def test_replace_needs_the_newest_version(kubectl: Kubectl, refused: Kubectl, web: str, field: Kubectl) -> None:
+def test_replace_needs_the_latest_version(kubectl: Kubectl, kubectl_error: Kubectl, web: str, field: Kubectl) -> None:
     seen = json.loads(kubectl("get", "deployment", "web", "-n", web, "-o", "json"))
     seen["spec"]["replicas"] = 3
     assert kubectl("replace", "-f", "-", "--validate=false", stdin=seen) == "deployment.apps/web replaced"
     seen["spec"]["replicas"] = 8
-    said = refused("replace", "-f", "-", "--validate=false", stdin=seen)
+    said = kubectl_error("replace", "-f", "-", "--validate=false", stdin=seen)
     assert said.startswith("Error from server (Conflict): ")
     assert said.endswith(
         'Operation cannot be fulfilled on deployments.apps "web": the object has been modified; '
@@ -231,7 +233,7 @@ def test_replace_needs_the_newest_version(kubectl: Kubectl, refused: Kubectl, we
     assert field(web, ".metadata.uid") != uid
 
 
-def test_a_dry_run_changes_nothing(kubectl: Kubectl, web: str, field: Kubectl) -> None:
+def test_dry_run_changes_nothing(kubectl: Kubectl, web: str, field: Kubectl) -> None:
     wanted = json.loads(json.dumps(DEPLOYMENT))
     wanted["spec"]["replicas"] = 6
     before = field(web, ".metadata.resourceVersion")

@@ -1,4 +1,4 @@
-"""Daemon sets by kubectl: rollouts, and the drain of a node; this test plays the nodes."""
+"""Daemon sets with kubectl: rollouts, and the drain of a node; this test plays the kubelets."""
 
 import json
 import time
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
-SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 40.0  # seconds until an expected event, on a busy machine too
 SPACE = "--namespace=daemons"
 NODES = ("daemon-1", "daemon-2")
 MANIFEST = {
@@ -35,9 +35,9 @@ MANIFEST = {
 
 
 class Kubelets:
-    """The nodes of this test: they run the pods that are for them."""
+    """The nodes of this test: they run their pods."""
 
-    def __init__(self, cluster: Up) -> None:
+    def __init__(self, cluster: ClusterUp) -> None:
         self._cluster = cluster
         self._over = Event()
         self._thread = Thread(target=self._run)
@@ -49,7 +49,7 @@ class Kubelets:
 
     def _run(self) -> None:
         while not self._over.wait(0.3):
-            with suppress(AssertionError):  # what is gone meanwhile
+            with suppress(AssertionError):  # deleted meanwhile
                 for pod in json.loads(self._cluster.kubectl("get", "pods", SPACE, "-o", "json"))["items"]:
                     self._look(pod)
 
@@ -73,7 +73,7 @@ class Kubelets:
 
 
 @pytest.fixture
-def kubelets(cluster: Up) -> Iterator[Kubelets]:
+def kubelets(cluster: ClusterUp) -> Iterator[Kubelets]:
     cluster.kubectl("create", "namespace", "daemons")
     for name in NODES:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"for": "agents"}}}
@@ -93,21 +93,21 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def roll(cluster: Up, verb: str, *words: str) -> str:
+def roll(cluster: ClusterUp, verb: str, *words: str) -> str:
     return cluster.kubectl("rollout", verb, "daemonset/agent", SPACE, *words)
 
 
-def revisions(cluster: Up) -> list[list[str]]:
+def revisions(cluster: ClusterUp) -> list[list[str]]:
     """The number and the cause of each revision."""
     return [line.split() for line in roll(cluster, "history").splitlines()[2:] if line]
 
 
-def images(cluster: Up) -> list[str]:
+def images(cluster: ClusterUp) -> list[str]:
     found = cluster.kubectl("get", "pods", SPACE, "-o", "jsonpath={.items[*].spec.containers[0].image}")
     return sorted(found.split())
 
 
-def test_rollouts_and_a_drain(cluster: Up, kubelets: Kubelets) -> None:
+def test_rollouts_and_drain(cluster: ClusterUp, kubelets: Kubelets) -> None:
     cluster.kubectl("create", SPACE, "-f", "-", stdin=json.dumps(MANIFEST))
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
     assert images(cluster) == ["example.org/agent:1"] * 2
@@ -129,7 +129,7 @@ def test_rollouts_and_a_drain(cluster: Up, kubelets: Kubelets) -> None:
     shown = cluster.kubectl("get", "daemonset", "agent", SPACE, "--no-headers").split()
     assert shown[:6] == ["agent", "2", "2", "2", "2", "2"]
 
-    # A pod of a daemon set keeps a node from being drained, unless it is to be ignored; then it stays.
+    # A pod of a daemon set blocks a drain, unless it is ignored; then it stays.
     refused = cluster.ask("drain", NODES[0], "--timeout=10s")
     assert (refused.returncode, "cannot delete DaemonSet-managed Pods" in refused.stderr) == (1, True)
     drained = cluster.kubectl("drain", NODES[0], "--ignore-daemonsets", "--timeout=20s")

@@ -1,4 +1,4 @@
-"""What kubectl and the dynamic client take from descriptions and discovery."""
+"""OpenAPI and discovery as kubectl and the dynamic client use them."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -61,21 +61,21 @@ def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) 
 
 
 @pytest.mark.parametrize("path", [*FIRST, *(pytest.param(path, marks=pytest.mark.long) for path in DAILY)])
-def test_explain_describes_what_people_use_daily(kubectl: Kubectl, path: str) -> None:
+def test_explain_describes_common_fields(kubectl: Kubectl, path: str) -> None:
     told = kubectl("explain", path)
     assert "DESCRIPTION:" in told
     assert [before for before, line in pairwise(told.splitlines()) if "<no description>" in line] == []
 
 
-def test_explain_of_what_is_not_there(refused: Kubectl) -> None:
-    assert 'field "bogus" does not exist' in refused("explain", "pod.spec.bogus")
+def test_explain_of_unknown_field_fails(kubectl_error: Kubectl) -> None:
+    assert 'field "bogus" does not exist' in kubectl_error("explain", "pod.spec.bogus")
 
 
 @pytest.mark.parametrize("level", ["true", "strict"])
 @pytest.mark.parametrize("command", ["apply", "create"])
-def test_unknown_fields_are_refused(refused: Kubectl, namespace: str, command: str, level: str) -> None:
+def test_unknown_fields_are_rejected(kubectl_error: Kubectl, namespace: str, command: str, level: str) -> None:
     """API concepts, Field validation, rule 3."""
-    said = refused(command, "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
+    said = kubectl_error(command, "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
     assert f"strict decoding error: {COMPLAINT}" in said
 
 
@@ -93,11 +93,11 @@ def test_wide_resources(kubectl: Kubectl) -> None:
     assert f"deployments deploy apps/v1 true Deployment {verbs} all" in rows
 
 
-def test_the_paths_of_the_server(kubectl: Kubectl) -> None:
+def test_root_lists_paths(kubectl: Kubectl) -> None:
     assert '"/apis/apps/v1"' in kubectl("get", "--raw", "/")
 
 
-def test_the_dynamic_client_finds_every_resource(server: Any) -> None:
+def test_dynamic_client_finds_every_resource(server: Any) -> None:
     api = kubernetes.config.new_client_from_config(str(server.kubeconfig))
     found = DynamicClient(api).resources
     assert {len(found.search(kind=kind)) for kind in ("Pod", "Deployment", "Lease")} == {1}

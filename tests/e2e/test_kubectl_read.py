@@ -1,4 +1,4 @@
-"""kubectl get, describe, watch, wait and the questions about the server itself: what a person reads from it."""
+"""kubectl get, describe, watch, wait and server information."""
 
 import json
 import time
@@ -14,7 +14,7 @@ Kubectl = Callable[..., str]
 
 
 def table(text: str) -> list[list[str]]:
-    """The cells of a table, by its columns."""
+    """The cells of a table, by column."""
     header, *rows = text.splitlines()
     starts = [0] + [at for at in range(2, len(header)) if header[at - 2 : at] == "  " and header[at] != " "]
     ends = [*starts[1:], None]
@@ -188,7 +188,7 @@ def test_labels_in_tables(kubectl: Kubectl) -> None:
     assert [row[-1] for row in rows] == ["front", "pages"]
 
 
-def test_other_forms_of_output(kubectl: Kubectl) -> None:
+def test_other_output_formats(kubectl: Kubectl) -> None:
     front = ("get", "service", "front", "-n", "guests", "-o")
     assert kubectl(*front, "name") == "service/front"
     assert kubectl(*front, "jsonpath={.spec.ports[*].port}") == "80 9100"
@@ -219,7 +219,7 @@ def test_defaults_are_visible(kubectl: Kubectl) -> None:
     assert {"uid", "resourceVersion", "creationTimestamp"} <= set(pod["metadata"])
 
 
-def test_sorting_and_selecting(kubectl: Kubectl, refused: Kubectl) -> None:
+def test_sorting_and_selecting(kubectl: Kubectl, kubectl_error: Kubectl) -> None:
     names = kubectl("get", "services", "-A", "--sort-by=.metadata.name", "-o", "name").splitlines()
     assert names == sorted(names)
     assert len(names) > 3
@@ -229,14 +229,14 @@ def test_sorting_and_selecting(kubectl: Kubectl, refused: Kubectl) -> None:
     assert kubectl("get", "pods", "-A", "--field-selector", by_field, "-o", "name") == "pod/probe"
     assert kubectl("get", "nodes", "--field-selector", "metadata.name=machine-2", "-o", "name") == "node/machine-2"
     assert kubectl("get", "pods", "-A", "-l", "app=nothing") == ""
-    assert "field label not supported: spec.dream" in refused("get", "pods", "--field-selector", "spec.dream=1")
-    assert refused("get", "pods", "-l", "a b").startswith("Error from server (BadRequest): ")
+    assert "field label not supported: spec.dream" in kubectl_error("get", "pods", "--field-selector", "spec.dream=1")
+    assert kubectl_error("get", "pods", "-l", "a b").startswith("Error from server (BadRequest): ")
 
 
-def test_what_is_missing_is_said(kubectl: Kubectl, refused: Kubectl, run: Any) -> None:
-    assert refused("get", "pod", "nope") == 'Error from server (NotFound): pods "nope" not found'
-    assert refused("get", "deploy", "nope") == 'Error from server (NotFound): deployments.apps "nope" not found'
-    assert refused("get", "dreams") == """error: the server doesn't have a resource type "dreams\""""
+def test_missing_objects_are_reported(kubectl: Kubectl, kubectl_error: Kubectl, run: Any) -> None:
+    assert kubectl_error("get", "pod", "nope") == 'Error from server (NotFound): pods "nope" not found'
+    assert kubectl_error("get", "deploy", "nope") == 'Error from server (NotFound): deployments.apps "nope" not found'
+    assert kubectl_error("get", "dreams") == """error: the server doesn't have a resource type "dreams\""""
     assert kubectl("get", "pod", "nope", "--ignore-not-found") == ""
     assert run("get", "pods", "-n", "nope") == (0, "", "No resources found in nope namespace.\n")
 
@@ -314,7 +314,7 @@ def test_describe_shows_events(kubectl: Kubectl, namespace: str) -> None:
     assert (newer["note"], newer["regarding"]["name"], newer["deprecatedCount"]) == ("it may not start", "noted", 3)
 
 
-def test_get_w_shows_changes_as_they_come(kubectl: Kubectl, launch: Any, namespace: str) -> None:
+def test_get_watch_shows_changes(kubectl: Kubectl, launch: Any, namespace: str) -> None:
     kubectl("run", "seen", "-n", namespace, "--image=i")
     watching = launch("get", "pods", "-n", namespace, "-w", "--output-watch-events")
     assert watching.stdout.readline().split() == ["EVENT", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]
@@ -327,13 +327,13 @@ def test_get_w_shows_changes_as_they_come(kubectl: Kubectl, launch: Any, namespa
     kubectl("run", "second", "-n", namespace, "--image=i")
     assert watching.stdout.readline().split()[:2] == ["ADDED", "second"]
     kubectl("delete", "pod", "seen", "-n", namespace, "--now")
-    assert watching.stdout.readline().split()[:2] == ["MODIFIED", "seen"]  # no grace is left
+    assert watching.stdout.readline().split()[:2] == ["MODIFIED", "seen"]  # no grace period remains
     assert watching.stdout.readline().split()[:2] == ["DELETED", "seen"]
     watching.terminate()
     watching.communicate()
 
 
-def test_wait_for_conditions_and_fields(kubectl: Kubectl, refused: Kubectl, launch: Any, namespace: str) -> None:
+def test_wait_for_conditions_and_fields(kubectl: Kubectl, kubectl_error: Kubectl, launch: Any, namespace: str) -> None:
     kubectl("run", "slow", "-n", namespace, "--image=i")
     slow = ("pod/slow", "-n", namespace, "--timeout=60s")
     ready = launch("wait", *slow, "--for=condition=Ready")
@@ -350,11 +350,11 @@ def test_wait_for_conditions_and_fields(kubectl: Kubectl, refused: Kubectl, laun
     assert gone.communicate(timeout=60)[0] == "pod/slow condition met\n"
     assert (ready.returncode, running.returncode, gone.returncode) == (0, 0, 0)
     kubectl("run", "never", "-n", namespace, "--image=i")
-    said = refused("wait", "pod/never", "-n", namespace, "--for=condition=Ready", "--timeout=100ms")
+    said = kubectl_error("wait", "pod/never", "-n", namespace, "--for=condition=Ready", "--timeout=100ms")
     assert said == "error: timed out waiting for the condition on pods/never"
 
 
-def test_questions_about_the_server(kubectl: Kubectl, refused: Kubectl, server: Any) -> None:
+def test_server_information_commands(kubectl: Kubectl, kubectl_error: Kubectl, server: Any) -> None:
     assert json.loads(kubectl("version", "-o", "json"))["serverVersion"]["minor"] == "36"
     assert server.url in kubectl("cluster-info")
     rows = [line.split() for line in kubectl("api-resources").splitlines()]
@@ -367,13 +367,13 @@ def test_questions_about_the_server(kubectl: Kubectl, refused: Kubectl, server: 
     assert kubectl("auth", "can-i", "delete", "nodes") == "yes"
     assert kubectl("get", "--raw", "/readyz") == "ok"
     assert (
-        refused("get", "--raw", "/nothing")
+        kubectl_error("get", "--raw", "/nothing")
         == "Error from server (NotFound): the server could not find the requested resource"
     )
-    assert refused("top", "nodes") == "error: Metrics API not available"
+    assert kubectl_error("top", "nodes") == "error: Metrics API not available"
 
 
-def test_a_stranger_is_sent_away(refused: Kubectl, server: Any) -> None:
+def test_unknown_token_is_unauthorized(kubectl_error: Kubectl, server: Any) -> None:
     nobody = ("--kubeconfig=/dev/null", "--insecure-skip-tls-verify", f"--server={server.url}")
-    said = refused(*nobody, "--token=guessed", "get", "--raw", "/api/v1/pods")
+    said = kubectl_error(*nobody, "--token=guessed", "get", "--raw", "/api/v1/pods")
     assert said == "error: You must be logged in to the server (Unauthorized)"

@@ -1,4 +1,4 @@
-"""Rollouts by kubectl: status, history, undo, pause, resume and scale, of a cluster whose pods nobody runs."""
+"""Rollouts with kubectl: status, history, undo, pause, resume and scale, in a cluster without kubelets."""
 
 import json
 import time
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
-SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 40.0  # seconds until an expected event, on a busy machine too
 SPACE, STATEFUL = "--namespace=rollout", "--namespace=stateful"
 RUNNING = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 READY = ("--subresource=status", "--type=merge", "-p", json.dumps(RUNNING))
@@ -24,22 +24,22 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def revisions(cluster: Up) -> list[str]:
+def revisions(cluster: ClusterUp) -> list[str]:
     lines = cluster.kubectl("rollout", "history", "deployment/web", SPACE).splitlines()
     return [line.split()[0] for line in lines[2:] if line]
 
 
-def images(cluster: Up) -> list[str]:
+def images(cluster: ClusterUp) -> list[str]:
     """The image of each pod."""
     found = cluster.kubectl("get", "pods", SPACE, "-o", "jsonpath={.items[*].spec.containers[0].image}")
     return sorted(found.split())
 
 
-def roll(cluster: Up, verb: str, *words: str) -> str:
+def roll(cluster: ClusterUp, verb: str, *words: str) -> str:
     return cluster.kubectl("rollout", verb, "deployment/web", SPACE, *words)
 
 
-def test_rollouts(cluster: Up) -> None:
+def test_rollouts(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "rollout")
     cluster.kubectl("create", "deployment", "web", "--image=example.org/web:1", "--replicas=0", SPACE)
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
@@ -63,7 +63,7 @@ def test_rollouts(cluster: Up) -> None:
     assert "successfully rolled out" in roll(cluster, "status", "--timeout=40s")
 
 
-def test_rollouts_of_stateful_sets(cluster: Up, tmp_path: Path) -> None:
+def test_rollouts_of_stateful_sets(cluster: ClusterUp, tmp_path: Path) -> None:
     labels = {"app": "db"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "db", "image": "example.org/db:1"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "serviceName": "db", "template": template}
@@ -74,10 +74,10 @@ def test_rollouts_of_stateful_sets(cluster: Up, tmp_path: Path) -> None:
         return cluster.kubectl("rollout", verb, "statefulset/db", STATEFUL, *words)
 
     def is_rolled_out(image: str, former: str = "") -> bool:
-        """Say of each pod that it runs, as its node does, until all are of the present template."""
+        """Set each pod running, like its node, until all are of the current template."""
         *pods, db = json.loads(cluster.kubectl("get", "pods,statefulsets", STATEFUL, "-o", "json"))["items"]
         for pod in pods:
-            if pod["status"]["phase"] == "Pending":  # refused where it is being replaced
+            if pod["status"]["phase"] == "Pending":  # a conflict while it is replaced
                 cluster.ask("patch", "pod", pod["metadata"]["name"], STATEFUL, *READY)
         images = [pod["spec"]["containers"][0]["image"] for pod in pods]
         status = db["status"]

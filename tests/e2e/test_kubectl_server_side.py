@@ -1,4 +1,4 @@
-"""kubectl apply --server-side: who owns which field, who is in the way, and the way there from client-side apply."""
+"""kubectl apply --server-side: owners, conflicts, and migration from client-side apply."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ def web(replicas: int | None = 2, image: str = "web:1") -> Tree:
 
 @pytest.fixture
 def apply(kubectl: Kubectl, namespace: str) -> Kubectl:
-    """Apply an object on the server's side; what kubectl says."""
+    """Apply an object on the server side; return kubectl's output."""
     return lambda tree, *more: kubectl("apply", "--server-side", "-n", namespace, "-f", "-", *more, stdin=tree)
 
 
@@ -63,7 +63,7 @@ def owners(kubectl: Kubectl, namespace: str) -> Callable[[], dict[tuple[str, str
     return read
 
 
-def test_apply_again_and_with_changes(apply, owners, kubectl, namespace) -> None:
+def test_repeated_apply_and_changes(apply, owners, kubectl, namespace) -> None:
     assert apply(WEB) == "deployment.apps/web serverside-applied"
     version = ("get", "deployment", "web", "-n", namespace, "-o", "jsonpath={.metadata.resourceVersion}")
     before = kubectl(*version)
@@ -77,11 +77,11 @@ def test_apply_again_and_with_changes(apply, owners, kubectl, namespace) -> None
     assert owners().keys() == {("kubectl", "Apply")}
 
 
-def test_conflicts_are_told_and_may_be_forced(apply, owners, refused, kubectl, namespace) -> None:
+def test_conflicts_are_reported_and_can_be_forced(apply, owners, kubectl_error, kubectl, namespace) -> None:
     apply(WEB)
     kubectl("scale", "deployment/web", "-n", namespace, "--replicas=4")
     kubectl("set", "image", "deployment/web", "-n", namespace, "web=web:9")
-    told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
+    told = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
     assert told.startswith("error: Apply failed with 2 conflicts: ")
     assert 'conflicts with "kubectl" with subresource "scale" using apps/v1:\n- .spec.replicas\n' in told
     assert f'conflicts with "kubectl-set" using apps/v1:\n- {IMAGE}\n' in told
@@ -89,18 +89,18 @@ def test_conflicts_are_told_and_may_be_forced(apply, owners, refused, kubectl, n
     assert owners().keys() == {("kubectl", "Apply")}
 
 
-def test_managers_share_what_they_agree_on(apply, owners, refused, namespace) -> None:
+def test_managers_share_equal_fields(apply, owners, kubectl_error, namespace) -> None:
     apply(WEB)
     apply(WEB, "--field-manager=other")
     found = owners()
     assert found["kubectl", "Apply"] == found["other", "Apply"]
     apply(web(None), "--field-manager=other")
-    told = refused("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
+    told = kubectl_error("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
     assert told.startswith('error: Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas')
 
 
-def test_what_was_applied_on_the_clients_side_is_taken_over(apply, owners, kubectl, namespace) -> None:
-    """kubectl rewrites the record of its old manager itself; the annotation is kept true for those who go back."""
+def test_client_side_applied_fields_are_migrated(apply, owners, kubectl, namespace) -> None:
+    """kubectl migrates its own managed fields; the annotation is updated for users who go back."""
     kubectl("apply", "-n", namespace, "-f", "-", stdin=WEB)
     assert owners().keys() == {("kubectl-client-side-apply", "Update")}
     apply(web(3, "web:2"))
@@ -112,7 +112,7 @@ def test_what_was_applied_on_the_clients_side_is_taken_over(apply, owners, kubec
     assert kubectl("get", "deployment", "web", "-n", namespace, "-o", image) == "web:3"
 
 
-def test_diff_shows_what_would_be_applied(apply, run, kubectl, namespace) -> None:
+def test_diff_shows_changes(apply, run, kubectl, namespace) -> None:
     apply(WEB)
     command = ("diff", "--server-side", "-n", namespace, "-f", "-")
     assert run(*command, stdin=WEB)[:2] == (0, "")
@@ -122,7 +122,7 @@ def test_diff_shows_what_would_be_applied(apply, run, kubectl, namespace) -> Non
     assert kubectl("get", "deployment", "web", "-n", namespace, "-o", "jsonpath={.spec.replicas}") == "2"
 
 
-def test_managed_fields_are_shown_only_when_asked_for(apply, kubectl, namespace) -> None:
+def test_managed_fields_are_shown_on_request(apply, kubectl, namespace) -> None:
     apply(WEB)
     show = ("get", "deployment", "web", "-n", namespace, "-o", "yaml")
     assert "managedFields" not in yaml.safe_load(kubectl(*show))["metadata"]
@@ -130,15 +130,15 @@ def test_managed_fields_are_shown_only_when_asked_for(apply, kubectl, namespace)
     assert (entry["manager"], entry["operation"], entry["fieldsType"]) == ("kubectl", "Apply", "FieldsV1")
 
 
-def test_a_field_nobody_knows_is_refused(refused, namespace) -> None:
+def test_unknown_field_is_rejected(kubectl_error, namespace) -> None:
     tree = web()
     tree["spec"]["replicaz"] = 3
-    told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
+    told = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
     assert ".spec.replicaz: field not declared in schema" in told
 
 
 @pytest.mark.since(32)
-def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
+def test_status_can_be_applied(apply, kubectl, owners, namespace) -> None:
     apply(WEB)
     status = {**web(9), "status": {"replicas": 2}}
     apply(status, "--subresource=status", "--field-manager=agent")
@@ -147,10 +147,10 @@ def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
     assert owners()["agent", "Apply"] == {"f:status": {"f:replicas": {}}}
 
 
-def test_many_kinds_are_applied_and_applied_again(kubectl, own_server, documents) -> None:
-    """Every kind of the manifests, on the server's side; in the end nothing is left to say.
+def test_many_kinds_can_be_applied_twice(kubectl, own_server, documents) -> None:
+    """Every kind of the manifests is applied on the server side; in the end nothing changes.
 
-    What an applier of a name alone has made is nobody's, and said to be from before the first apply by the second.
+    Fields applied with a name alone have no owner; the second apply reports them as before-first-apply.
     """
     here = f"--kubeconfig={own_server.kubeconfig}"
     for file in sorted(MANIFESTS.glob("*.yaml")):

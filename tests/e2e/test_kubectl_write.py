@@ -1,4 +1,4 @@
-"""kubectl create, run, expose, set, label, scale, cordon, delete: the short ways to write objects."""
+"""kubectl create, run, expose, set, label, scale, cordon, delete: imperative writes."""
 
 import json
 from collections.abc import Callable
@@ -71,34 +71,34 @@ def test_create(
     assert (code, complaint.strip().endswith('"made" already exists')) == (1, True)
 
 
-def test_a_namespace_closes_when_it_is_deleted(kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
-    said = refused("create", "namespace", namespace)
+def test_namespace_terminates_when_deleted(kubectl: Kubectl, kubectl_error: Kubectl, namespace: str) -> None:
+    said = kubectl_error("create", "namespace", namespace)
     assert said == f'Error from server (AlreadyExists): namespaces "{namespace}" already exists'
     assert kubectl("delete", "namespace", namespace, "--wait=false").startswith(f'namespace "{namespace}" deleted')
     assert kubectl("get", "namespace", namespace, "--no-headers").split()[1] == "Terminating"
-    said = refused("run", "late", "-n", namespace, "--image=i")
+    said = kubectl_error("run", "late", "-n", namespace, "--image=i")
     assert f"unable to create new content in namespace {namespace} because it is being terminated" in said
 
 
-def test_a_name_must_be_one(refused: Kubectl) -> None:
-    said = refused("create", "namespace", "No Good")
+def test_invalid_name_is_rejected(kubectl_error: Kubectl) -> None:
+    said = kubectl_error("create", "namespace", "No Good")
     assert said.startswith('The Namespace "No Good" is invalid: ')
     assert 'metadata.name: Invalid value: "No Good": ' in said
 
 
-def test_create_needs_a_namespace_that_exists(refused: Kubectl) -> None:
-    said = refused("run", "lost", "-n", "nowhere", "--image=i")
+def test_create_needs_an_existing_namespace(kubectl_error: Kubectl) -> None:
+    said = kubectl_error("run", "lost", "-n", "nowhere", "--image=i")
     assert said == 'Error from server (NotFound): namespaces "nowhere" not found'
 
 
-def test_create_says_everything_that_is_wrong(refused: Kubectl, kubectl: Kubectl, namespace: str) -> None:
+def test_create_reports_all_problems(kubectl_error: Kubectl, kubectl: Kubectl, namespace: str) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "Bad_Name", "namespace": namespace},
         "spec": {"containers": [{"name": "c"}], "restartPolicy": "Sometimes"},
     }
-    said = refused("create", "--validate=false", "-f", "-", stdin=pod)
+    said = kubectl_error("create", "--validate=false", "-f", "-", stdin=pod)
     assert said.startswith('The Pod "Bad_Name" is invalid: ')
     assert "metadata.name: Invalid value" in said
     assert "spec.containers[0].image: Required value" in said
@@ -145,11 +145,14 @@ def test_set_and_rollout_change_the_template(kubectl: Kubectl, create: Any, get:
     assert get("hpa/web", ".spec.maxReplicas") == "3"
 
 
-def test_labels_and_annotations(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str) -> None:
+def test_labels_and_annotations(kubectl: Kubectl, kubectl_error: Kubectl, get: Any, namespace: str) -> None:
     kubectl("run", "web", "-n", namespace, "--image=i")
     web = ("pod", "web", "-n", namespace)
     assert kubectl("label", *web, "tier=front") == "pod/web labeled"
-    assert refused("label", *web, "tier=back") == "error: 'tier' already has a value (front), and --overwrite is false"
+    assert (
+        kubectl_error("label", *web, "tier=back")
+        == "error: 'tier' already has a value (front), and --overwrite is false"
+    )
     assert kubectl("label", *web, "tier=back", "--overwrite") == "pod/web labeled"
     assert kubectl("label", "pods", "--all", "-n", namespace, "x=y") == "pod/web labeled"
     assert get("pod/web", ".metadata.labels") == '{"run":"web","tier":"back","x":"y"}'
@@ -158,11 +161,11 @@ def test_labels_and_annotations(kubectl: Kubectl, refused: Kubectl, get: Any, na
     assert get("pod/web", ".metadata.annotations") == '{"note":"some text, with: signs"}'
     kubectl("annotate", *web, "note-")
     assert get("pod/web", ".metadata.annotations.note") == ""
-    assert "the object has been modified" in refused("label", *web, "stale=yes", "--resource-version=1")
+    assert "the object has been modified" in kubectl_error("label", *web, "stale=yes", "--resource-version=1")
 
 
 @pytest.mark.parametrize("what", ["deployment.apps", "statefulset.apps", "replicaset.apps", "replicationcontroller"])
-def test_scale(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str, what: str) -> None:
+def test_scale(kubectl: Kubectl, kubectl_error: Kubectl, get: Any, namespace: str, what: str) -> None:
     kind = {"deployment": "Deployment", "statefulset": "StatefulSet", "replicaset": "ReplicaSet"}.get(
         what.split(".")[0]
     )
@@ -182,7 +185,7 @@ def test_scale(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str, wha
     web = (what, "web", "-n", namespace)
     assert kubectl("scale", *web, "--replicas=3") == f"{what}/web scaled"
     assert get(f"{what}/web", ".spec.replicas") == "3"
-    said = refused("scale", *web, "--replicas=9", "--current-replicas=2")
+    said = kubectl_error("scale", *web, "--replicas=9", "--current-replicas=2")
     assert said == "error: Expected replicas to be 2, was 3"
     assert kubectl("scale", *web, "--replicas=0", "--current-replicas=3") == f"{what}/web scaled"
     assert get(f"{what}/web", ".spec.replicas") == "0"
@@ -190,7 +193,7 @@ def test_scale(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str, wha
     assert (scale["kind"], scale["apiVersion"], scale["status"]["selector"]) == ("Scale", "autoscaling/v1", "a=b")
 
 
-def test_nodes_are_cordoned_and_tainted(kubectl: Kubectl, refused: Kubectl) -> None:
+def test_nodes_are_cordoned_and_tainted(kubectl: Kubectl, kubectl_error: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker"}})
     assert kubectl("cordon", "worker") == "node/worker cordoned"
     assert kubectl("cordon", "worker") == "node/worker already cordoned"
@@ -199,7 +202,7 @@ def test_nodes_are_cordoned_and_tainted(kubectl: Kubectl, refused: Kubectl) -> N
     assert kubectl("taint", "nodes", "worker", "k=v:NoExecute") == "node/worker tainted"
     taints = json.loads(kubectl("get", "node", "worker", "-o", "jsonpath={.spec.taints}"))
     assert {"key": "k", "value": "v", "effect": "NoExecute"} in taints
-    assert "already has k taint(s)" in refused("taint", "nodes", "worker", "k=v:NoExecute")
+    assert "already has k taint(s)" in kubectl_error("taint", "nodes", "worker", "k=v:NoExecute")
     assert kubectl("taint", "nodes", "worker", "k-") == "node/worker untainted"
 
 
@@ -213,14 +216,14 @@ def test_drain_evicts(kubectl: Kubectl, get: Any, namespace: str) -> None:
 
 
 def test_delete_by_name_label_and_all(
-    kubectl: Kubectl, refused: Kubectl, run: Any, create: Any, namespace: str
+    kubectl: Kubectl, kubectl_error: Kubectl, run: Any, create: Any, namespace: str
 ) -> None:
     for name, label in (("a", "x=1"), ("b", "x=1"), ("c", "x=2"), ("d", "x=3")):
         kubectl("run", name, "-n", namespace, "--image=i", f"--labels={label}")
     create("configmap", "kept")
     pods = ("pods", "-n", namespace)
     assert kubectl("delete", "pod/d", "-n", namespace).startswith('pod "d" ')
-    assert refused("delete", "pod/d", "-n", namespace) == 'Error from server (NotFound): pods "d" not found'
+    assert kubectl_error("delete", "pod/d", "-n", namespace) == 'Error from server (NotFound): pods "d" not found'
     assert kubectl("delete", "pod/d", "-n", namespace, "--ignore-not-found") == ""
     assert len(kubectl("delete", *pods, "-l", "x=1").splitlines()) == 2
     assert kubectl("get", *pods, "-o", "name") == "pod/c"
@@ -229,7 +232,7 @@ def test_delete_by_name_label_and_all(
     assert kubectl("get", "configmap", "kept", "-n", namespace, "-o", "name") == "configmap/kept"
 
 
-def test_a_pod_on_a_node_gets_its_grace(kubectl: Kubectl, get: Any, namespace: str) -> None:
+def test_pod_on_a_node_gets_its_grace_period(kubectl: Kubectl, get: Any, namespace: str) -> None:
     overrides = '{"spec":{"nodeName":"far-away"}}'
     for name in ("slow", "forced", "quick"):
         kubectl("run", name, "-n", namespace, "--image=i", "--overrides", overrides)
@@ -243,7 +246,7 @@ def test_a_pod_on_a_node_gets_its_grace(kubectl: Kubectl, get: Any, namespace: s
 
 
 @pytest.mark.parametrize(("cascade", "finalizer"), [("orphan", "orphan"), ("foreground", "foregroundDeletion")])
-def test_a_cascade_waits_for_its_finalizer(
+def test_cascade_waits_for_its_finalizer(
     kubectl: Kubectl, create: Any, get: Any, namespace: str, cascade: str, finalizer: str
 ) -> None:
     create("deployment", "web", "--image=i")
@@ -255,7 +258,7 @@ def test_a_cascade_waits_for_its_finalizer(
     assert kubectl("get", "deployments", "-n", namespace) == ""
 
 
-def test_foreign_finalizers_hold_an_object(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str) -> None:
+def test_other_finalizers_hold_an_object(kubectl: Kubectl, kubectl_error: Kubectl, get: Any, namespace: str) -> None:
     metadata = {"name": "held", "namespace": namespace, "finalizers": ["example.com/look-first"]}
     kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     kubectl("delete", "configmap", "held", "-n", namespace, "--wait=false")
@@ -263,9 +266,11 @@ def test_foreign_finalizers_hold_an_object(kubectl: Kubectl, refused: Kubectl, g
     kubectl("delete", "configmap", "held", "-n", namespace, "--wait=false")
     assert get("configmap/held", ".metadata.deletionTimestamp") == first
     more = '{"metadata":{"finalizers":["example.com/look-first","example.com/too-late"]}}'
-    assert "metadata.finalizers" in refused("patch", "configmap", "held", "-n", namespace, "--type=merge", "-p", more)
+    assert "metadata.finalizers" in kubectl_error(
+        "patch", "configmap", "held", "-n", namespace, "--type=merge", "-p", more
+    )
     kubectl("patch", "configmap", "held", "-n", namespace, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    assert refused("get", "configmap", "held", "-n", namespace).startswith("Error from server (NotFound)")
+    assert kubectl_error("get", "configmap", "held", "-n", namespace).startswith("Error from server (NotFound)")
 
 
 def test_delete_a_whole_file(kubectl: Kubectl, namespace: str) -> None:

@@ -128,8 +128,8 @@ def test_helm(server: Any, namespace: str, kubectl: Callable[..., str], server_s
 
 
 @pytest.mark.needs("helm")
-def test_helm_goes_through_what_releases_go_through(server: Any, namespace: str) -> None:
-    """Hooks, a lookup, a subchart, refusals of the server, conflicts with other owners, and what outlives a release."""
+def test_helm_hooks_lookups_subcharts_and_conflicts(server: Any, namespace: str) -> None:
+    """Hooks, a lookup, a subchart, server errors, conflicts with other owners, and objects that outlive a release."""
     command = [sys.executable, str(HERE / "helm_shop.py"), str(server.kubeconfig), namespace]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

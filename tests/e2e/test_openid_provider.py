@@ -1,4 +1,4 @@
-"""Logins at a real OpenID provider, whose tokens the server takes: keys are rotated, it is down and up; forgeries."""
+"""Logins at a real OpenID provider: key rotation, outages and forged tokens."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
 class Provider:
-    """The provider, as its users and those who log in see it."""
+    """The provider and its logins."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -47,7 +47,7 @@ class Provider:
         self._process.communicate()
 
     def login(self, user: str, host: str = "127.0.0.1", client: str = "cluster", **claims: Any) -> str:
-        """The identity token that a user gets, by way of the authorization code."""
+        """The id token of a user, by the authorization code flow."""
         told = json.dumps(claims)
         self.ask("PUT", f"/users/{quote(user)}", told, {"content-type": "application/json"}, host)
         login = {**LOGIN, "client_id": client}
@@ -70,7 +70,7 @@ class Provider:
 
 
 class Cluster:
-    """The server, and its file of authentication."""
+    """The server, and its authentication file."""
 
     def __init__(self, folder: Path, provider: Provider) -> None:
         self.file = folder / "authentication.json"
@@ -92,8 +92,8 @@ class Cluster:
         document = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
         self.file.write_text(json.dumps({**document, "jwt": [authenticator]}))
 
-    def who(self, token: str) -> dict[str, Any]:
-        """The user that a token makes; nothing if it is refused."""
+    def user(self, token: str) -> dict[str, Any]:
+        """The user of a token; empty if it is rejected."""
         context = ssl.create_default_context(cafile=str(self.process.folder / "ca.crt"))
         connection = http.client.HTTPSConnection("127.0.0.1", self.process.port, timeout=30, context=context)
         headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
@@ -104,10 +104,10 @@ class Cluster:
         user: dict[str, Any] = found["status"]["userInfo"] if answer.status == 201 else {}
         return user
 
-    def soon(self, token: str, name: str) -> bool:
-        """Whether a token makes this user within twenty seconds; no name stands for nobody."""
+    def becomes(self, token: str, name: str) -> bool:
+        """Whether a token authenticates this user within twenty seconds; an empty name means rejection."""
         for _ in range(100):
-            if self.who(token).get("username", "") == name:
+            if self.user(token).get("username", "") == name:
                 return True
             time.sleep(0.2)
         return False
@@ -128,26 +128,26 @@ def cluster(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Ite
     found.process.stop()
 
 
-def test_a_login_makes_the_user_that_the_file_says(provider: Provider, cluster: Cluster) -> None:
+def test_login_maps_claims_to_user(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org", roles=["dev", "ops"], department="sales")
-    assert cluster.who(token) == {
+    assert cluster.user(token) == {
         "username": "oidc:jane@example.org",
         "groups": ["dev", "ops", "system:authenticated"],
         "extra": {"example.org/department": ["sales"]},
     }
-    assert cluster.who(provider.login("joe", email="joe@example.org", blocked=True)) == {}
-    assert cluster.who(provider.login("jim", email="jim@example.org", email_verified=False)) == {}
+    assert cluster.user(provider.login("joe", email="joe@example.org", blocked=True)) == {}
+    assert cluster.user(provider.login("jim", email="jim@example.org", email_verified=False)) == {}
 
 
-def test_tokens_for_others_and_of_others_are_refused(provider: Provider, cluster: Cluster) -> None:
-    assert cluster.who(provider.login("jane", email="jane@example.org", client="another")) == {}
-    assert cluster.who(provider.login("jane", host="localhost", email="jane@example.org")) == {}
+def test_tokens_of_other_clients_and_issuers_are_rejected(provider: Provider, cluster: Cluster) -> None:
+    assert cluster.user(provider.login("jane", email="jane@example.org", client="another")) == {}
+    assert cluster.user(provider.login("jane", host="localhost", email="jane@example.org")) == {}
 
 
-def test_forged_tokens_are_refused(provider: Provider, cluster: Cluster) -> None:
+def test_forged_tokens_are_rejected(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org")
     header, payload, signature = token.split(".")
-    assert cluster.who(token)
+    assert cluster.user(token)
     (key,) = json.loads(provider.ask("GET", "/jwks")[0])["keys"]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     root = b64(json.dumps({**claims, "email": "root@example.org"}))
@@ -160,38 +160,38 @@ def test_forged_tokens_are_refused(provider: Provider, cluster: Cluster) -> None
         f"{header}.{payload}.{signature[:-2]}",
         f"{header}.{payload}.",
     ):
-        assert cluster.who(forged) == {}
+        assert cluster.user(forged) == {}
 
 
-def test_another_file_is_used_within_seconds(provider: Provider, cluster: Cluster) -> None:
+def test_changed_file_takes_effect(provider: Provider, cluster: Cluster) -> None:
     cluster.file.write_text("{")
     time.sleep(2)
-    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
+    assert cluster.user(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
     cluster.configure("other:")
     time.sleep(2)
-    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "other:jane@example.org"
+    assert cluster.user(provider.login("jane", email="jane@example.org"))["username"] == "other:jane@example.org"
     cluster.configure("oidc:")
     time.sleep(2)
-    assert cluster.who(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
+    assert cluster.user(provider.login("jane", email="jane@example.org"))["username"] == "oidc:jane@example.org"
 
 
-def test_a_key_that_is_new_is_found_and_the_old_one_is_no_longer_believed(provider: Provider, cluster: Cluster) -> None:
+def test_new_key_is_found_and_old_key_rejected(provider: Provider, cluster: Cluster) -> None:
     before = provider.login("jane", email="jane@example.org")
     provider.stop()
-    assert cluster.who(before), "keys that are known outlive an outage"
+    assert cluster.user(before), "keys that are known outlive an outage"
     provider.start()
-    assert cluster.soon(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
-    assert cluster.soon(before, "")
+    assert cluster.becomes(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
+    assert cluster.becomes(before, "")
 
 
-def test_a_server_starts_without_the_provider_and_finds_it_later(provider: Provider, cluster: Cluster) -> None:
+def test_server_starts_without_provider_and_finds_it_later(provider: Provider, cluster: Cluster) -> None:
     token = provider.login("jane", email="jane@example.org")
     cluster.process.stop()
     provider.stop()
     cluster.process.start()
-    assert cluster.who(token) == {}
+    assert cluster.user(token) == {}
     provider.start()
-    assert cluster.soon(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
+    assert cluster.becomes(provider.login("joe", email="joe@example.org"), "oidc:joe@example.org")
 
 
 def b64(data: str | bytes) -> str:

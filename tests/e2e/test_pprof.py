@@ -1,4 +1,4 @@
-"""The pprof of the Go distribution, as its users call it, reads the profiles of a manager that works."""
+"""The pprof of the Go distribution reads the profiles of a working manager."""
 
 import json
 import re
@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.needs("pprof")]
 
 PPROF = Path(sys.executable).with_name("pprof")
 CONTROLLER = "endpoints-controller"
-TRIES = 5  # a machine that is busy with others leaves too little to look at now and then
+TRIES = 5  # a busy machine may leave too few samples
 
 
 class Manager:
-    """A manager; its profiles are for everybody, as `go tool pprof` has no way to say who asks."""
+    """A manager; its profiles are public, because `go tool pprof` sends no credentials."""
 
     def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
         assert PPROF.exists(), "these tests need what `make .venv/clients` installs"
@@ -40,12 +40,12 @@ class Manager:
             f"--cert-dir={folder}",
             "--authorization-always-allow-paths=/readyz,/debug/pprof/*",
             "--contention-profiling",
-            "--leader-elect=false",  # who led before may have been killed
-            "--cluster-api-qps=-1",  # so that there is something to look at
+            "--leader-elect=false",  # the former leader may have been killed
+            "--cluster-api-qps=-1",  # so that there is something to profile
         )
         self.log = (folder / "manager.log").open("w")
         self.child = subprocess.Popen([sys.executable, "-m", "controller_manager", *self.argv], stderr=self.log)
-        self._until_it_serves()
+        self._wait_until_ready()
 
     def get(self, name: str) -> str:
         """A page as text."""
@@ -62,7 +62,7 @@ class Manager:
         return done.stdout
 
     def fetch(self, name: str) -> str:
-        """The file of a profile that pprof has fetched itself."""
+        """The file of a profile that pprof has fetched."""
         file = self.folder / f"{next(self.numbers)}.pb.gz"
         self.pprof("-proto", f"-output={file}", f"{self.url}/{name}")
         return str(file)
@@ -72,7 +72,7 @@ class Manager:
         assert self.child.wait(20) == 0
         self.log.close()
 
-    def _until_it_serves(self) -> None:
+    def _wait_until_ready(self) -> None:
         for _ in range(1200):
             with suppress(OSError):
                 self.tls = ssl.create_default_context(cafile=self.authority)
@@ -92,9 +92,9 @@ def manager(
 
 
 @pytest.fixture
-def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], numbers: Iterator[int]) -> Iterator[None]:
-    """Services that are made, one after the other, as long as the test lasts."""
-    series = f"pprof-{next(numbers)}"
+def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], counter: Iterator[int]) -> Iterator[None]:
+    """Create services one after the other during the test."""
+    series = f"pprof-{next(counter)}"
     specs = [{"ports": [{"port": 80}], "selector": {"app": f"{series}-{number}"}} for number in range(1000)]
     labels = {"series": series}
     services = [
@@ -116,10 +116,10 @@ def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], num
     selected = f"/api/v1/namespaces/default/services?labelSelector=series%3D{series}"
     child = launch(f"--kubeconfig={control_plane.kubeconfig}", "delete", f"--raw={selected}")
     child.communicate(timeout=60)
-    assert child.returncode == 0  # nobody else is to work for them
+    assert child.returncode == 0  # no other controller should work for them
 
 
-def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
+def test_cpu_profile(manager: Manager, work: None) -> None:
     for _ in range(TRIES):
         file = manager.fetch("profile?seconds=1")
         tags = manager.pprof("-tags", file)
@@ -135,14 +135,14 @@ def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
     assert "controllers.endpoints.EndpointsController.reconcile" in mine
 
 
-def test_what_happens_in_the_course_of_time(manager: Manager, work: None) -> None:
+def test_trace(manager: Manager, work: None) -> None:
     stretches = manager.pprof("-traces", manager.fetch("trace?seconds=1")).split("-----------+-")[1:]
     assert any("state:  running" in one for one in stretches)
     assert any("state:  waiting" in one and "waits_for:  " in one for one in stretches)
     assert any(f"{CONTROLLER} default/pprof-" in one for one in stretches)
 
 
-def test_where_memory_goes(manager: Manager) -> None:
+def test_heap_profile(manager: Manager) -> None:
     everything = ("-top", "-nodecount=1000", "-nodefraction=0")
     file = manager.fetch("heap?gc=1")
     assert "Type: inuse_space" in manager.pprof("-top", file)
@@ -150,7 +150,7 @@ def test_where_memory_goes(manager: Manager) -> None:
     assert "Type: alloc_space" in manager.pprof("-top", manager.fetch("allocs"))
 
 
-def test_what_is_allocated_meanwhile(manager: Manager, work: None) -> None:
+def test_heap_profile_over_time(manager: Manager, work: None) -> None:
     for _ in range(TRIES):
         file = manager.fetch("heap?seconds=1")
         top = manager.pprof("-top", "-cum", "-nodecount=1000", "-nodefraction=0", file)
@@ -159,7 +159,7 @@ def test_what_is_allocated_meanwhile(manager: Manager, work: None) -> None:
     assert "controller_manager.framework.cache.informer.Informer." in top
 
 
-def test_what_tasks_and_threads_do(manager: Manager) -> None:
+def test_goroutine_and_thread_profiles(manager: Manager) -> None:
     tasks = manager.pprof("-traces", manager.fetch("goroutine"))
     assert "Type: goroutine" in tasks
     assert re.search(
@@ -170,14 +170,14 @@ def test_what_tasks_and_threads_do(manager: Manager) -> None:
     assert ": watchdog\n" in manager.pprof("-tags", manager.fetch("threadcreate"))
 
 
-def test_what_holds_the_loop(manager: Manager) -> None:
+def test_block_and_mutex_profiles(manager: Manager) -> None:
     block = manager.pprof("-top", manager.fetch("block"))
     assert "Type: delay" in block
     assert "Recorded since the start" in block
     assert "without locks" in manager.pprof("-top", manager.fetch("mutex"))
 
 
-def test_a_profile_ends_with_its_client(manager: Manager) -> None:
+def test_profile_ends_with_its_client(manager: Manager) -> None:
     child = subprocess.Popen([str(PPROF), "-top", f"{manager.url}/profile?seconds=120"], env=manager.environment)
     while "cpu_profile()" not in manager.get("goroutine?debug=2"):
         assert child.poll() is None
@@ -193,6 +193,6 @@ def test_a_profile_ends_with_its_client(manager: Manager) -> None:
     assert "cpu/nanoseconds" in manager.get("profile?seconds=1&debug=1")
 
 
-def test_the_index_and_the_arguments(manager: Manager) -> None:
+def test_index_and_command_line(manager: Manager) -> None:
     assert "<h1>Profiles of cluster-controller-manager</h1>" in manager.get("")
     assert manager.get("cmdline").split("\0")[1:] == list(manager.argv)

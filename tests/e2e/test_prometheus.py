@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the managers of a real cluster as users set it up, and finds what dashboards ask for."""
+"""A real Prometheus scrapes the managers of a real cluster and has the series of dashboards."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from tests.e2e.conftest import Up, free_port
+from tests.e2e.conftest import ClusterUp, free_port
 
 pytestmark = [
     pytest.mark.e2e,
@@ -28,7 +28,7 @@ pytestmark = [
 DASHBOARD = Path(__file__).parents[2] / "charts" / "cluster-controller-manager" / "dashboard.json"
 JOB = "kube-controller-manager"
 
-# Whoever may read metrics, and nothing else.
+# May read metrics, and nothing else.
 READER = """
 apiVersion: v1
 kind: List
@@ -45,7 +45,7 @@ items:
   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: metrics-reader}
   subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
 """
-# Something for controllers to count.
+# An object for controllers to count.
 WORK = """
 apiVersion: v1
 kind: List
@@ -60,14 +60,14 @@ items:
   metadata: {name: scraped, namespace: default}
   spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: none}}
 """
-# Told by namespace, once there was a pod to collect in it: a node must have been missing for most of a minute.
-# The others are told of once something goes wrong.
+# Labeled by namespace, once a pod was collected there: a node must have been missing for most of a minute.
+# The others appear once something fails.
 LATER = {
     *("pod_gc_collector_force_delete_pods_total", "controller_failing_keys"),
     *("informer_failures_total", "informer_unreadable_objects"),
 }
 
-# What dashboards and alerts for kube-controller-manager ask, and the labels that their answers are told apart by.
+# Queries of dashboards and alerts for kube-controller-manager, and the labels of their results.
 QUERIES = [
     ('sum(up{job="%s"})', ()),
     ('sum by (instance, name) (rate(workqueue_adds_total{job="%s"}[1m]))', ("instance", "name")),
@@ -84,10 +84,10 @@ QUERIES = [
     ('time() - process_start_time_seconds{job="%s"}', ("instance",)),
     ('process_open_fds{job="%s"} / process_max_fds{job="%s"}', ("instance",)),
     ('count by (git_version) (kubernetes_build_info{job="%s"})', ("git_version",)),
-    ('kubernetes_feature_enabled{job="%s"}', ("name",)),  # those that are generally available are in no stage
+    ('kubernetes_feature_enabled{job="%s"}', ("name",)),  # generally available features have no stage
     ('sum by (stability_level) (registered_metrics_total{job="%s"})', ("stability_level",)),
 ]
-# Those that ask how long something took, by the family and the labels they sum by.
+# Queries of durations, by metric and grouping labels.
 QUANTILES = [
     ("workqueue_queue_duration_seconds", "name"),
     ("workqueue_work_duration_seconds", "name"),
@@ -97,7 +97,7 @@ QUANTILES = [
     ("rest_client_response_size_bytes", "verb"),
     ("informer_processing_latency_seconds", "resource"),
 ]
-# What promtool finds wrong with the names that dashboards know.
+# Problems that promtool finds in upstream's metric names.
 KNOWN_COMPLAINTS = {
     'authenticated_user_requests counter metrics should have "_total" suffix',
     'authentication_attempts counter metrics should have "_total" suffix',
@@ -114,7 +114,7 @@ KNOWN_COMPLAINTS = {
 class Setup:
     """The managers of a cluster, and a Prometheus that scrapes them as the holder of a token."""
 
-    def __init__(self, folder: Path, cluster: Up) -> None:
+    def __init__(self, folder: Path, cluster: ClusterUp) -> None:
         self.folder, self.port, self.cluster = folder, free_port(), cluster
         self.kubectl = cluster.kubectl
         first = int(cluster.manager_url.rpartition(":")[2])
@@ -138,11 +138,11 @@ class Setup:
         )
 
     def authority(self, number: int) -> Path:
-        """What the certificate of a manager is checked against: it made it itself."""
+        """The CA of a manager's certificate, which is self-signed."""
         return next((self.cluster.folder / f"manager-{number}").glob("*.crt"))
 
     def configuration(self) -> dict[str, object]:
-        """One job; each target with the authority of its own."""
+        """One scrape job; each target has its own CA."""
         jobs = [
             {
                 "job_name": f"{JOB}-{number}",
@@ -156,7 +156,7 @@ class Setup:
         return {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": jobs}
 
     def page(self, method: str = "GET", **headers: str) -> tuple[int, bytes]:
-        """/metrics of the first manager, as the holder of the token unless `headers` say otherwise."""
+        """/metrics of the first manager, with the token unless `headers` are given."""
         request = urllib.request.Request(f"https://{self.targets[0]}/metrics", method=method)
         for name, value in {"authorization": f"Bearer {self.token}", **headers}.items():
             request.add_header(name, value)
@@ -168,7 +168,7 @@ class Setup:
             return error.code, error.read()
 
     def ask(self, path: str, **query: str) -> dict[str, object]:
-        """The data of an answer of Prometheus."""
+        """The data of a Prometheus answer."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urlencode(query)}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             found = json.load(answer)
@@ -176,7 +176,7 @@ class Setup:
         return dict(found["data"])
 
     def query(self, text: str) -> list[dict[str, str]]:
-        """The labels of every series that answers a query."""
+        """The labels of every series in the result of a query."""
         return [dict(one["metric"]) for one in self.ask("query", query=text)["result"]]
 
     def value(self, text: str) -> float:
@@ -196,7 +196,7 @@ class Setup:
 
 
 @pytest.fixture(scope="session")
-def setup(tmp_path_factory: pytest.TempPathFactory, cluster: Up) -> Iterator[Setup]:
+def setup(tmp_path_factory: pytest.TempPathFactory, cluster: ClusterUp) -> Iterator[Setup]:
     for program in ("prometheus", "promtool", "kubectl"):
         assert shutil.which(program), f"these tests need {program}"
     running = Setup(tmp_path_factory.mktemp("prometheus"), cluster)
@@ -223,28 +223,28 @@ def test_every_replica_is_scraped_and_one_leads(setup: Setup) -> None:
     assert setup.value(f'sum(leader_election_master_status{{job="{JOB}"}})') == 1
 
 
-def test_nobody_else_is_told(setup: Setup) -> None:
+def test_wrong_token_is_unauthorized(setup: Setup) -> None:
     assert setup.page(authorization="Bearer wrong")[0] == 401
 
 
-def test_the_page_can_be_asked_for_in_every_way(setup: Setup) -> None:
+def test_metrics_support_head_gzip_and_formats(setup: Setup) -> None:
     status, page = setup.page()
     assert status == 200
     assert b"\n# TYPE leader_election_master_status gauge\n" in page
     assert setup.page(method="HEAD") == (200, b"")
-    assert setup.page(method="POST")[0] == 403  # its role lets it get pages
+    assert setup.page(method="POST")[0] == 403  # its role allows it to get pages
     status, zipped = setup.page(**{"accept-encoding": "gzip"})
     assert b"\n# TYPE leader_election_master_status gauge\n" in gzip.decompress(zipped)
 
 
-def test_what_dashboards_and_alerts_ask_is_answered(setup: Setup) -> None:
+def test_dashboard_and_alert_queries_have_results(setup: Setup) -> None:
     for text, labels in QUERIES:
         found = setup.query(text.replace("%s", JOB))
         assert found, f"nothing answers {text}"
         assert all(set(labels) <= set(one) for one in found), f"{text} is answered by {found[0]}"
 
 
-def test_quantiles_can_be_made_of_every_duration_and_size(setup: Setup) -> None:
+def test_quantiles_of_durations_and_sizes_have_results(setup: Setup) -> None:
     for family, label in QUANTILES:
         text = f'histogram_quantile(0.99, sum by (le, {label}) (rate({family}_bucket{{job="{JOB}"}}[1m]))) > 0'
         wait_until(partial(setup.query, text), setup)
@@ -257,16 +257,16 @@ def test_no_version_mismatch_and_no_errors_are_reported(setup: Setup) -> None:
     assert not setup.query(f"{refused} > 0.01")
 
 
-def test_our_own_dashboard_finds_its_series(setup: Setup) -> None:
+def test_own_dashboard_finds_its_series(setup: Setup) -> None:
     panels = DASHBOARD.read_text()
     asked = set(re.findall(r"\b((?:[a-z]+_)+[a-z]+)\{", panels))
     assert len(asked) > 10
     for name in asked - LATER:
-        wait_until(lambda name=name: setup.query(f'{{__name__="{name}"}}'), setup)  # nodes are looked at now and then
+        wait_until(lambda name=name: setup.query(f'{{__name__="{name}"}}'), setup)  # nodes are polled now and then
 
 
-def test_promtool_has_no_complaint(setup: Setup) -> None:
+def test_promtool_reports_no_unknown_problems(setup: Setup) -> None:
     page = setup.page()[1]
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     complaints = {line for line in done.stderr.decode().splitlines() if line}
-    assert complaints - KNOWN_COMPLAINTS == set()  # who leads has counted more
+    assert complaints - KNOWN_COMPLAINTS == set()  # the leader has counted more

@@ -1,6 +1,4 @@
-"""kubectl's typed commands, which speak protobuf: what they create is what the same object in JSON would have been, and
-what they read of an answer is what its JSON says.
-"""
+"""kubectl's typed commands, which use protobuf: objects are created and read as with JSON."""
 
 import json
 from base64 import b64encode
@@ -24,13 +22,13 @@ pytestmark = pytest.mark.e2e
 Kubectl = Callable[..., str]
 
 PROTOBUF = "Content-Type: application/vnd.kubernetes.protobuf"
-# Given by the server, and other for each object.
+# Set by the server, and unique to each object.
 GIVEN = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 ADDRESSES = ("clusterIP", "clusterIPs")
 
 
 def create(run: Any, *arguments: str) -> Any:
-    """Create something, which must have been sent and answered in protobuf; how kubectl understood the answer."""
+    """Create an object, with request and response in protobuf; return what kubectl printed."""
     code, found, said = run("-v=8", "create", "-o", "json", *arguments)
     assert code == 0, said
     sent, _, answered = said.partition("POST")[2].partition("Response")
@@ -40,7 +38,7 @@ def create(run: Any, *arguments: str) -> Any:
 
 
 def plain(found: dict[str, Any]) -> dict[str, Any]:
-    """An object without what is different for each."""
+    """An object without the parts that are unique."""
     tree = deepcopy(found)
     for part, names in (("metadata", GIVEN), ("spec", ADDRESSES)):
         for name in names:
@@ -53,8 +51,8 @@ def plain(found: dict[str, Any]) -> dict[str, Any]:
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "PriorityClass"}
 
 
-def folder_of(tree: dict[str, Any], namespace: str) -> str:
-    """Where the API has objects of a kind."""
+def collection_path(tree: dict[str, Any], namespace: str) -> str:
+    """The collection path of a kind."""
     version, kind = tree["apiVersion"], tree["kind"]
     plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
     inside = "" if kind in CLUSTER_WIDE else f"/namespaces/{namespace}"
@@ -89,7 +87,7 @@ def folder_of(tree: dict[str, Any], namespace: str) -> str:
     ],
 )
 def test_create(run: Any, kubectl: Kubectl, admin: Any, namespace: str, command: str) -> None:
-    """What is sent in protobuf makes the same as what is sent in JSON."""
+    """Objects sent in protobuf and in JSON become equal."""
     options, _, program = command.partition(" -- ")
     arguments = [word.replace("_", " ") for word in options.split()]
     after = ["--", *program.split()] if program else []
@@ -97,7 +95,7 @@ def test_create(run: Any, kubectl: Kubectl, admin: Any, namespace: str, command:
     in_json = json.loads(
         kubectl("create", *arguments, "-n", namespace, "--dry-run=client", "-o", "json", "--validate=false", *after)
     )
-    folder = folder_of(in_json, namespace)
+    folder = collection_path(in_json, namespace)
     as_protobuf = admin.ask("GET", f"{folder}/made")
     as_protobuf["metadata"].pop("managedFields", None)  # kubectl does not show them
     assert answered == without_nulls(as_protobuf)
@@ -108,7 +106,7 @@ def test_create(run: Any, kubectl: Kubectl, admin: Any, namespace: str, command:
 
 
 @pytest.mark.since(32)
-def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespace: str) -> None:
+def test_namespace_and_job_from_cron_job(run: Any, kubectl: Kubectl, namespace: str) -> None:
     create(run, "namespace", "shop")
     assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.status.phase}") == "Active"
     create(run, "cronjob", "nightly", "-n", namespace, "--image=i", "--schedule=1 * * * *", "--", "date")
@@ -120,7 +118,7 @@ def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespa
 
 
 @pytest.mark.since(32)
-def test_an_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
+def test_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
     create(run, "deployment", "web", "-n", namespace, "--image=i")
     kubectl("autoscale", "deployment", "web", "-n", namespace, "--min=2", "--max=3", "--cpu-percent=50")
     spec = json.loads(kubectl("get", "horizontalpodautoscalers.v1.autoscaling", "web", "-n", namespace, "-o", "json"))[
@@ -134,7 +132,7 @@ def test_an_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
     }
 
 
-def test_a_certificate_is_approved(kubectl: Kubectl) -> None:
+def test_certificate_request_is_approved(kubectl: Kubectl) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "someone")])
     asked = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
@@ -159,16 +157,16 @@ def test_reviews(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods") == "yes"
 
 
-def test_what_is_wrong_in_protobuf_is_named(refused: Kubectl, namespace: str) -> None:
-    said = refused("create", "configmap", "Bad_Name", "-n", namespace)
+def test_errors_in_protobuf_are_shown(kubectl_error: Kubectl, namespace: str) -> None:
+    said = kubectl_error("create", "configmap", "Bad_Name", "-n", namespace)
     assert 'metadata.name: Invalid value: "Bad_Name"' in said
-    said = refused("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
+    said = kubectl_error("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
     assert said.endswith('namespaces "nowhere" not found')
 
 
 @pytest.fixture
 def ask(server: Any) -> Callable[..., Any]:
-    """GET over HTTP as the admin: the answer, not yet read."""
+    """GET over HTTP as the administrator: the unread response."""
     client = config.new_client_from_config(str(server.kubeconfig))
 
     def get(path: str, accept: str, **query: str) -> Any:
@@ -179,8 +177,8 @@ def ask(server: Any) -> Callable[..., Any]:
     return get
 
 
-def test_a_list_and_a_watch_that_follows_it(ask: Any, kubectl: Kubectl, namespace: str) -> None:
-    """As an informer does; the events of a watch come as soon as they happen, each with its size before it."""
+def test_list_and_following_watch(ask: Any, kubectl: Kubectl, namespace: str) -> None:
+    """Like an informer; watch events come at once, each with its size before it."""
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for name in ("a", "b"):
         kubectl("create", "configmap", name, "-n", namespace)

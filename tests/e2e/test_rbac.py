@@ -1,4 +1,4 @@
-"""RBAC as kubectl shows it, in a cluster whose controllers have no more rights than anywhere else."""
+"""RBAC with kubectl, in a cluster whose controllers have only their own permissions."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Up
+from tests.e2e.conftest import ClusterUp
 from tests.e2e.test_cluster_up import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
@@ -23,27 +23,27 @@ def role(*rules: Any) -> dict[str, Any]:
     }
 
 
-def asked(cluster: Up, *words: str) -> str:
-    """What `kubectl auth can-i` says; a no is an exit status too."""
+def can_i(cluster: ClusterUp, *words: str) -> str:
+    """The output of `kubectl auth can-i`; a no is also an exit status."""
     return cluster.ask("auth", "can-i", *words).stdout.strip()
 
 
-def rules_of(cluster: Up, name: str) -> Any:
+def rules_of(cluster: ClusterUp, name: str) -> Any:
     return json.loads(cluster.kubectl("get", "clusterrole", name, "-o", "json"))["rules"]
 
 
-def test_can_i(cluster: Up) -> None:
+def test_auth_can_i(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "rbac")
     cluster.kubectl("-n", "rbac", "create", "serviceaccount", "robot")
     cluster.kubectl("-n", "rbac", "create", "rolebinding", "robot", "--clusterrole=edit", "--serviceaccount=rbac:robot")
     robot = ("--as", "system:serviceaccount:rbac:robot")
-    assert asked(cluster, "create", "pods", "-n", "rbac", *robot) == "yes"
-    assert asked(cluster, "create", "pods", "-n", "default", *robot) == "no"
-    assert asked(cluster, "create", "rolebindings", "-n", "rbac", *robot) == "no"
-    assert asked(cluster, "*", "*") == "yes"
-    assert asked(cluster, "get", "/healthz", "--as", "jane", "--as-group", "system:authenticated") == "yes"
-    assert asked(cluster, "get", "/metrics", "--as", "jane", "--as-group", "system:authenticated") == "no"
-    listed = asked(cluster, "--list", "-n", "rbac", *robot)
+    assert can_i(cluster, "create", "pods", "-n", "rbac", *robot) == "yes"
+    assert can_i(cluster, "create", "pods", "-n", "default", *robot) == "no"
+    assert can_i(cluster, "create", "rolebindings", "-n", "rbac", *robot) == "no"
+    assert can_i(cluster, "*", "*") == "yes"
+    assert can_i(cluster, "get", "/healthz", "--as", "jane", "--as-group", "system:authenticated") == "yes"
+    assert can_i(cluster, "get", "/metrics", "--as", "jane", "--as-group", "system:authenticated") == "no"
+    listed = can_i(cluster, "--list", "-n", "rbac", *robot)
     pods = next(line for line in listed.splitlines() if line.startswith("pods "))
     assert pods.split("[]")[-1].strip() == "[create delete deletecollection patch update get list watch]"
     refused = cluster.ask("-n", "default", "get", "pods", *robot)
@@ -51,7 +51,7 @@ def test_can_i(cluster: Up) -> None:
     cluster.kubectl("delete", "namespace", "rbac")
 
 
-def test_reconcile_and_what_is_gathered(cluster: Up, tmp_path: Path) -> None:
+def test_auth_reconcile_and_aggregated_roles(cluster: ClusterUp, tmp_path: Path) -> None:
     file = tmp_path / "role.json"
 
     def reconcile(*rules: Any, flag: str = "") -> Any:
@@ -68,7 +68,7 @@ def test_reconcile_and_what_is_gathered(cluster: Up, tmp_path: Path) -> None:
     wait_for(lambda: watch not in rules_of(cluster, "view"))
 
 
-def test_controllers_are_refused_nothing(cluster: Up) -> None:
+def test_controllers_are_never_forbidden(cluster: ClusterUp) -> None:
     cluster.kubectl("create", "namespace", "busy")
     cluster.kubectl("-n", "busy", "create", "service", "clusterip", "s", "--tcp=80:80")
     cluster.kubectl("-n", "busy", "run", "p", "--image=i", "--restart=Never")

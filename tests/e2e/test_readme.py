@@ -1,4 +1,4 @@
-"""The commands of README run as written."""
+"""The commands of the README run as written."""
 
 import re
 import socket
@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def status_of(port: str, path: str, token: str) -> int:
-    """Return the status of a page of a program on this machine, asked with a token or with none."""
+    """Return the status of a page on this machine, requested with or without a token."""
     asked = urllib.request.Request(f"https://127.0.0.1:{port}{path}")
     if token:
         asked.add_header("Authorization", f"Bearer {token}")
@@ -35,17 +35,17 @@ def status_of(port: str, path: str, token: str) -> int:
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
-    """The port that the first controller manager of `make run` serves on, taken by somebody."""
+def occupied_port() -> Iterator[int]:
+    """The default port of a controller manager, bound by another program."""
     with socket.socket() as one:
-        with suppress(OSError):  # taken as it is
+        with suppress(OSError):  # used unchanged
             one.bind(("127.0.0.1", 10257))
             one.listen()
         yield 10257
 
 
-@pytest.mark.usefixtures("taken")
-def test_your_own_controller_runs_as_it_stands_beside_what_make_run_starts(
+@pytest.mark.usefixtures("occupied_port")
+def test_readme_controller_runs_beside_make_run(
     server: Any, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -1,4 +1,6 @@
-"""Managers that share the deployments of one namespace, as real processes: one is killed, another takes its part."""
+"""Managers that share the deployments of one namespace, as real processes: one is killed, another
+takes over its part.
+"""
 
 import subprocess
 import sys
@@ -29,7 +31,7 @@ FLAGS = (
 
 @contextmanager
 def manager(server: ApiProcess, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A manager; if it still runs in the end, it stops as it should."""
+    """A manager; if it still runs at the end, it must stop cleanly."""
     command = (sys.executable, "-m", "controller_manager", f"--kubeconfig={server.kubeconfig}", *FLAGS)
     with log.open("wb") as output:
         child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -47,8 +49,8 @@ def deployment(name: str) -> dict[str, object]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def until_pods(admin: Admin, replicas: int) -> None:
-    """Wait until each deployment has so many pods; none may ever have more."""
+def wait_for_pods(admin: Admin, replicas: int) -> None:
+    """Wait until each deployment has this number of pods; none may ever have more."""
     deadline = time.monotonic() + SECONDS
     while True:
         found = Counter(one["metadata"]["labels"]["app"] for one in admin.ask("GET", PODS)["items"])
@@ -63,24 +65,24 @@ PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
-def test_who_is_killed_is_replaced_and_nobody_acts_twice(own_server: ApiProcess, tmp_path: Path) -> None:
+def test_killed_manager_is_replaced_without_duplicate_work(own_server: ApiProcess, tmp_path: Path) -> None:
     admin = Admin(own_server)
     with manager(own_server, tmp_path / "first") as first, manager(own_server, tmp_path / "second") as second:
         for name in NAMES:
             admin.ask("POST", DEPLOYMENTS, deployment(name))
-        until_pods(admin, 2)
-        until_both_lead(tmp_path)
+        wait_for_pods(admin, 2)
+        wait_until_both_lead(tmp_path)
         first.kill()
         first.wait(30)
         for name in NAMES:
             there = admin.ask("GET", f"{DEPLOYMENTS}/{name}")
             admin.ask("PUT", f"{DEPLOYMENTS}/{name}", {**there, "spec": {**there["spec"], "replicas": 3}})
-        until_pods(admin, 3)
+        wait_for_pods(admin, 3)
         assert second.poll() is None
     assert second.returncode == 0
 
 
-def until_both_lead(logs: Path) -> None:
+def wait_until_both_lead(logs: Path) -> None:
     deadline = time.monotonic() + SECONDS
     while not all("-shard-" in (logs / name).read_text() for name in ("first", "second")):
         assert time.monotonic() < deadline, "one has nothing to do"

@@ -1,4 +1,4 @@
-"""A manager with a controller that does not end, and the signals it is sent."""
+"""A manager with a controller that does not stop, and the signals it gets."""
 
 import signal
 import subprocess
@@ -33,7 +33,7 @@ main((Spec(name="stubborn-controller", reconciler=Stubborn, options=Options, wat
 
 
 class Process:
-    """The manager; what it says is kept."""
+    """The manager process and its log."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         (folder / "stubborn.py").write_text(STUBBORN)
@@ -42,8 +42,8 @@ class Process:
         with self.log.open("w") as log:
             self.child = subprocess.Popen(command, cwd=folder, stderr=log)
 
-    def until(self, text: str) -> None:
-        """Wait until it says that."""
+    def wait_for_log(self, text: str) -> None:
+        """Wait until the log contains this text."""
         deadline = time.monotonic() + 60
         while text not in self.log.read_text():
             assert self.child.poll() is None, self.log.read_text()
@@ -60,17 +60,17 @@ def process(server: Any, tmp_path: Path) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_at_once_whoever_does_not(
+def test_second_signal_exits_despite_hanging_controller(
     second: signal.Signals, process: Process, namespace: str, kubectl: Callable[..., str]
 ) -> None:
     kubectl("run", "a", "--image=a", "-n", namespace)
-    process.until("hold on to")  # this pod, or one of another test
+    process.wait_for_log("hold on to")  # this pod, or that of another test
     process.child.send_signal(signal.SIGTERM)
-    process.until('"stopping"')
-    time.sleep(1.1)  # sooner it would be taken for the same signal
+    process.wait_for_log('"stopping"')
+    time.sleep(1.1)  # sooner it would merge with the first signal
     assert process.child.poll() is None
     process.child.send_signal(second)
-    assert process.child.wait(20) == 1  # by itself it would be after 25 s, and say something else
+    assert process.child.wait(20) == 1  # by itself it would exit after 25 s, with another message
     last = process.log.read_text().splitlines()[-1]
     assert last.startswith("E")
     assert f'reason="received {second.name} while stopping" status=1' in last

@@ -1,4 +1,4 @@
-"""Command lines of existing control planes, word for word, start the manager: only the paths are the test's own."""
+"""Command lines of existing control planes start the manager unchanged, except for paths."""
 
 import json
 import re
@@ -40,7 +40,7 @@ KUBEADM = """
 """
 # kind adds one flag to those of kubeadm.
 KIND = KUBEADM.replace("--kubeconfig=", "--enable-hostpath-provisioner=true\n--kubeconfig=")
-# What Kubespray and its like add through kubeadm's extraArgs.
+# Flags that Kubespray and similar tools add through kubeadm's extraArgs.
 TUNED = f"""{KUBEADM}
 --configure-cloud-routes=false
 --feature-gates=RotateKubeletServerCertificate=true,SidecarContainers=true,HPAScaleToZero=true
@@ -78,7 +78,7 @@ KOPS = """
 --use-service-account-credentials=true
 --v=2
 """
-# k3s, which signs each kind of certificate with a key of its own.
+# k3s, which signs each kind of certificate with its own key.
 K3S = """
 --allocate-node-cidrs=true
 --authentication-kubeconfig=/etc/kubernetes/controller-manager.conf
@@ -108,7 +108,7 @@ K3S = """
 
 
 class Manager:
-    """The process with a command line, on a port of its own; what it says is kept."""
+    """A manager process with a command line, on its own port, and its log."""
 
     def __init__(self, folder: Path, line: str, port: int) -> None:
         self.port = port
@@ -131,7 +131,7 @@ class Manager:
 
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files a control plane's machine has under /etc/kubernetes/pki."""
+    """The files of a control plane machine in /etc/kubernetes/pki."""
     folder = tmp_path_factory.mktemp("machine") / "pki"
     folder.mkdir()
     ca = make_ca("kubernetes")
@@ -145,7 +145,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, pki: Path, control_plane: ApiProcess) -> Path:
-    """What stands under /etc/kubernetes."""
+    """The content of /etc/kubernetes."""
     (tmp_path / "pki").symlink_to(pki)
     (tmp_path / "controller-manager.conf").write_bytes(control_plane.kubeconfig.read_bytes())
     return tmp_path
@@ -167,7 +167,7 @@ def start(machine: Path, free_port: Callable[[], int]) -> Iterator[Callable[[str
 
 
 def eventually(holds: Callable[[], object], manager: Manager) -> None:
-    """Wait until it holds, as long as the process lives; what fails meanwhile does not hold yet."""
+    """Wait until a condition holds while the process lives; an exception counts as not yet."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -191,7 +191,7 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
 )
-def test_an_existing_command_line_starts_it_and_it_works(line, without_effect, start, control_plane, request):
+def test_existing_command_line_starts_the_manager(line, without_effect, start, control_plane, request):
     manager = start(line)
     eventually(lambda: manager.page("/readyz") == "ok", manager)
     assert manager.page("/healthz") == "ok"
@@ -211,7 +211,7 @@ def test_an_existing_command_line_starts_it_and_it_works(line, without_effect, s
 
 
 def api(server, path: str, body: dict | None = None) -> dict:
-    """Ask the API server as its admin."""
+    """Call the API server as its administrator."""
     command = ["kubectl", f"--kubeconfig={server.kubeconfig}"]
     command += ["create", f"--raw={path}", "-f", "-"] if body is not None else ["get", f"--raw={path}"]
     done = subprocess.run(command, input=json.dumps(body or {}), capture_output=True, text=True, check=True, timeout=20)

@@ -1,4 +1,4 @@
-"""TLS as another program sees it: certificates by name and renewed, versions, suites, sessions."""
+"""TLS as seen by another program: certificates by name and renewed, versions, suites, sessions."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
 CA = tls.make_ca("ca")
 
 
-async def who(request: Request) -> Response:
+async def client_name(request: Request) -> Response:
     return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
 
 
@@ -43,7 +43,7 @@ async def server(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServ
         tls_private_key_file=key,
         tls_sni_cert_key=(other,),
     )
-    made = pages_server(who, options, trust, "a-program")
+    made = pages_server(client_name, options, trust, "a-program")
     assert made is not None
     await made.start()
     yield made
@@ -51,7 +51,7 @@ async def server(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServ
 
 
 async def openssl(server: HTTPServer, *arguments: str) -> str:
-    """What openssl s_client says of a connection on which it asks for a page."""
+    """The output of openssl s_client for a connection that requests a page."""
     program = shutil.which("openssl")
     assert program, "these tests need openssl"
     command = (program, "s_client", "-connect", f"127.0.0.1:{server.port}", "-ign_eof", *arguments)
@@ -66,7 +66,7 @@ def subject(said: str) -> str:
     return found[1] if found else ""
 
 
-async def test_names_choose_and_new_files_are_shown(server: HTTPServer, tmp_path: Path) -> None:
+async def test_server_name_selects_certificate_and_files_reload(server: HTTPServer, tmp_path: Path) -> None:
     assert subject(await openssl(server, "-noservername")) == "main"
     assert subject(await openssl(server, "-servername", "other.test")) == "other"
     write(tmp_path, "main", "renewed")
@@ -76,7 +76,7 @@ async def test_names_choose_and_new_files_are_shown(server: HTTPServer, tmp_path
     assert subject(await openssl(server, "-servername", "other.test")) == "other"
 
 
-async def test_versions_and_protocols(server: HTTPServer) -> None:
+async def test_tls_versions_and_protocols(server: HTTPServer) -> None:
     assert "TLSv1.3" in await openssl(server, "-tls1_3")
     assert "ALPN protocol: http/1.1" in await openssl(server, "-tls1_2", "-alpn", "h2,http/1.1")
     for old in ("-tls1", "-tls1_1"):
@@ -85,9 +85,7 @@ async def test_versions_and_protocols(server: HTTPServer) -> None:
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
-async def test_a_client_is_known_in_every_session_and_no_ticket_is_given(
-    server: HTTPServer, tmp_path: Path, version: str
-) -> None:
+async def test_client_is_authenticated_in_every_session(server: HTTPServer, tmp_path: Path, version: str) -> None:
     cert, key = write(tmp_path, "alice", "alice", client=True)
     kept = str(tmp_path / "session")
     said = await openssl(server, version, "-cert", cert, "-key", key, "-sess_out", kept)
@@ -99,9 +97,7 @@ async def test_a_client_is_known_in_every_session_and_no_ticket_is_given(
         assert "alice" in again.rpartition("\r\n\r\n")[2]
 
 
-async def test_a_client_of_an_unknown_authority_is_turned_away_by_the_handshake(
-    server: HTTPServer, tmp_path: Path
-) -> None:
+async def test_client_of_unknown_ca_fails_the_handshake(server: HTTPServer, tmp_path: Path) -> None:
     files = tmp_path / "m.crt", tmp_path / "m.key"
     tls.issue(tls.make_ca("other"), "mallory", client=True).write(*files)
     said = await openssl(server, "-cert", str(files[0]), "-key", str(files[1]))

@@ -1,4 +1,4 @@
-"""Service account tokens with real processes: kubectl makes and shows them, controllers act by them."""
+"""Service account tokens with real processes: kubectl creates and uses them, controllers use theirs."""
 
 import base64
 import json
@@ -25,7 +25,7 @@ POD = {
 }
 
 
-def said(token: str) -> dict[str, Any]:
+def claims_of(token: str) -> dict[str, Any]:
     payload = token.split(".")[1]
     found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return found
@@ -40,14 +40,14 @@ def robot(kubectl: Kubectl, namespace: str) -> str:
 
 @pytest.fixture
 def as_holder(server: Any) -> tuple[str, ...]:
-    """Arguments with which kubectl knows where the server is, and shows no certificate."""
+    """kubectl arguments with the server's address and without a certificate."""
     authority = f"--certificate-authority={server.folder / 'ca.crt'}"
     return ("--kubeconfig=/dev/null", f"--server={server.url}", authority)
 
 
-def test_kubectl_makes_a_token_and_acts_by_it(kubectl: Kubectl, robot: str, as_holder: tuple[str, ...]) -> None:
+def test_kubectl_creates_and_uses_a_token(kubectl: Kubectl, robot: str, as_holder: tuple[str, ...]) -> None:
     token = kubectl("create", "token", "robot", "-n", robot, "--duration=20m")
-    claims = said(token)
+    claims = claims_of(token)
     assert (claims["iss"], claims["aud"], claims["exp"] - claims["iat"]) == (ISSUER, [ISSUER], 1200)
     user = json.loads(kubectl(*as_holder, f"--token={token}", "auth", "whoami", "-o", "json"))["status"]["userInfo"]
     assert user["username"] == f"system:serviceaccount:{robot}:robot"
@@ -55,41 +55,41 @@ def test_kubectl_makes_a_token_and_acts_by_it(kubectl: Kubectl, robot: str, as_h
     assert kubectl(*as_holder, f"--token={token}", "get", "serviceaccounts", "-n", robot, "-o", "name")
 
 
-def test_a_token_dies_with_its_account(
-    kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...]
+def test_token_is_invalid_after_account_is_deleted(
+    kubectl: Kubectl, kubectl_error: Kubectl, robot: str, as_holder: tuple[str, ...]
 ) -> None:
     shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot)}"
     assert kubectl(*as_holder, shown, "auth", "whoami")
     kubectl("delete", "serviceaccount", "robot", "-n", robot)
-    assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
+    assert "Unauthorized" in kubectl_error(*as_holder, shown, "auth", "whoami")
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Secret"])
-def test_kubectl_binds_a_token(
-    kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...], kind: str
+def test_kubectl_creates_a_bound_token(
+    kubectl: Kubectl, kubectl_error: Kubectl, robot: str, as_holder: tuple[str, ...], kind: str
 ) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "p"}}
     kubectl("create", "-n", robot, "-f", "-", "--validate=false", stdin=POD if kind == "Pod" else secret)
     bound = (f"--bound-object-kind={kind}", "--bound-object-name=p")
     shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot, *bound)}"
     assert kubectl(*as_holder, shown, "auth", "whoami")
-    other = refused("create", "token", "robot", "-n", robot, *bound, "--bound-object-uid=other")
+    other = kubectl_error("create", "token", "robot", "-n", robot, *bound, "--bound-object-uid=other")
     assert "the UID in the bound object reference (other)" in other
     kubectl("delete", kind.lower(), "p", "-n", robot, "--now")
-    assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
+    assert "Unauthorized" in kubectl_error(*as_holder, shown, "auth", "whoami")
 
 
-def test_kubectl_is_told_what_is_wrong(refused: Kubectl, robot: str) -> None:
-    assert "spec.expirationSeconds" in refused("create", "token", "robot", "-n", robot, "--duration=1m")
-    assert 'serviceaccounts "nobody" not found' in refused("create", "token", "nobody", "-n", robot)
+def test_kubectl_reports_token_errors(kubectl_error: Kubectl, robot: str) -> None:
+    assert "spec.expirationSeconds" in kubectl_error("create", "token", "robot", "-n", robot, "--duration=1m")
+    assert 'serviceaccounts "nobody" not found' in kubectl_error("create", "token", "nobody", "-n", robot)
 
 
-def test_the_official_client_asks_and_reviews(server: Any, robot: str) -> None:
+def test_official_client_requests_and_reviews_tokens(server: Any, robot: str) -> None:
     api = config.new_client_from_config(str(server.kubeconfig))
     spec = official.V1TokenRequestSpec(audiences=["vault"], expiration_seconds=700)
     asked = official.AuthenticationV1TokenRequest(spec=spec)
     answer = official.CoreV1Api(api).create_namespaced_service_account_token("robot", robot, asked)
-    assert answer.status.expiration_timestamp.timestamp() == said(answer.status.token)["exp"]
+    assert answer.status.expiration_timestamp.timestamp() == claims_of(answer.status.token)["exp"]
     for audience, good in (("vault", True), ("elsewhere", None)):
         review = official.V1TokenReview(
             spec=official.V1TokenReviewSpec(token=answer.status.token, audiences=[audience])
@@ -99,7 +99,7 @@ def test_the_official_client_asks_and_reviews(server: Any, robot: str) -> None:
         assert status.audiences == ([audience] if good else None)
 
 
-def test_others_verify_a_token_with_the_published_keys(kubectl: Kubectl, robot: str) -> None:
+def test_token_is_verified_with_published_keys(kubectl: Kubectl, robot: str) -> None:
     found = json.loads(kubectl("get", "--raw", "/.well-known/openid-configuration"))
     keys = jwt.PyJWKSet.from_dict(json.loads(kubectl("get", "--raw", "/openid/v1/jwks")))
     token = kubectl("create", "token", "robot", "-n", robot, "--audience=vault")
@@ -108,7 +108,7 @@ def test_others_verify_a_token_with_the_published_keys(kubectl: Kubectl, robot: 
     assert claims["sub"] == f"system:serviceaccount:{robot}:robot"
 
 
-def test_tokens_outlive_a_restart(own_server: Any, tmp_path: Path) -> None:
+def test_tokens_survive_restart(own_server: Any, tmp_path: Path) -> None:
     def holder(token: str) -> Any:
         found = official.Configuration(host=own_server.url)
         found.ssl_ca_cert = str(own_server.folder / "ca.crt")
@@ -128,7 +128,7 @@ def test_tokens_outlive_a_restart(own_server: Any, tmp_path: Path) -> None:
 # --- controllers ---
 
 
-def until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
@@ -136,14 +136,14 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_controllers_act_as_their_accounts(cluster: Any) -> None:
+def test_controllers_use_their_own_accounts(cluster: Any) -> None:
     api = official.CoreV1Api(config.new_client_from_config(str(cluster.folder / "admin.kubeconfig")))
     api.create_namespace({"metadata": {"name": "acted-on"}})
     service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
     api.create_namespaced_service("acted-on", service)
-    until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("acted-on").items))
+    wait_until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("acted-on").items))
     api.delete_namespace("acted-on")
-    until(lambda: "acted-on" not in [one.metadata.name for one in api.list_namespace().items])
+    wait_until(lambda: "acted-on" not in [one.metadata.name for one in api.list_namespace().items])
     accounts = {one.metadata.name for one in api.list_namespaced_service_account("kube-system").items}
     assert accounts >= {"endpoint-controller", "namespace-controller"}
     log = "".join(file.read_text() for file in cluster.folder.glob("manager-*.log"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.browsing import WIDTHS, Manager, chromium, opened
+from tests.e2e.browser import WIDTHS, Manager, chromium, open_page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("chromium", "kubectl")]
 
@@ -38,7 +38,7 @@ def manager(
     tmp_path_factory: pytest.TempPathFactory,
     free_port: Callable[[], int],
 ) -> Iterator[Manager]:
-    """A manager of a cluster with a node, and a deployment that waits for a kubelet."""
+    """A manager of a cluster with a node, and a deployment without a kubelet."""
     made = Manager(tmp_path_factory.mktemp("manager"), control_plane.kubeconfig, free_port())
     kubectl("create", "namespace", "port")
     kubectl("create", "--filename=-", body=NODE)
@@ -56,35 +56,35 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(params=WIDTHS)
-def anywhere(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
-    """The page on a screen of each width, with all that it reads."""
-    with opened(browser, manager, "/ui", WIDTHS[request.param]) as page:
+def any_page(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
+    """The page on a screen of each width, fully loaded."""
+    with open_page(browser, manager, "/ui", WIDTHS[request.param]) as page:
         expect(page.locator("#events table")).to_be_visible()
         yield page
 
 
-def test_a_person_sees_nodes_workloads_pods_events_and_why_controllers_acted(anywhere: Page) -> None:
-    expect(anywhere.locator("#nodes tbody tr", has_text="harbour")).to_contain_text("Ready")
-    expect(anywhere.locator("#workloads tbody tr", has_text="port/web")).to_contain_text("0 of 3")
-    expect(anywhere.locator("#pods tbody tr", has_text="port/web-")).to_have_count(3)
-    expect(anywhere.locator("#events tbody tr", has_text="ScalingReplicaSet")).not_to_have_count(0)
-    acted = anywhere.locator("#controllers tbody tr", has_text="deployment-controller")
+def test_page_shows_cluster_objects_and_controller_actions(any_page: Page) -> None:
+    expect(any_page.locator("#nodes tbody tr", has_text="harbour")).to_contain_text("Ready")
+    expect(any_page.locator("#workloads tbody tr", has_text="port/web")).to_contain_text("0 of 3")
+    expect(any_page.locator("#pods tbody tr", has_text="port/web-")).to_have_count(3)
+    expect(any_page.locator("#events tbody tr", has_text="ScalingReplicaSet")).not_to_have_count(0)
+    acted = any_page.locator("#controllers tbody tr", has_text="deployment-controller")
     expect(acted).to_contain_text("port/web")
     expect(acted).to_contain_text("wrote")
 
 
-def test_it_fits_the_window_light_and_dark(anywhere: Page, tmp_path: Path) -> None:
-    overflow = anywhere.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+def test_page_fits_the_window_in_light_and_dark(any_page: Page, tmp_path: Path) -> None:
+    overflow = any_page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     pictures = set()
     for scheme in ("light", "dark"):
-        anywhere.emulate_media(color_scheme=scheme)
-        pictures.add(anywhere.screenshot(path=tmp_path / f"{scheme}.png", full_page=True))
+        any_page.emulate_media(color_scheme=scheme)
+        pictures.add(any_page.screenshot(path=tmp_path / f"{scheme}.png", full_page=True))
     assert len(pictures) == 2
 
 
-def test_what_happens_is_seen_as_it_comes(browser: Browser, manager: Manager, kubectl: Callable[..., str]) -> None:
-    with opened(browser, manager, "/ui?q=late") as page:
+def test_page_updates_live(browser: Browser, manager: Manager, kubectl: Callable[..., str]) -> None:
+    with open_page(browser, manager, "/ui?q=late") as page:
         expect(page.locator("#workloads")).to_contain_text("None of that description.")
         kubectl("create", "deployment", "late", "--image=example.org/web", "--namespace=port")
         expect(page.locator("#workloads tbody tr")).to_contain_text("port/late", timeout=10_000)
@@ -92,7 +92,7 @@ def test_what_happens_is_seen_as_it_comes(browser: Browser, manager: Manager, ku
         expect(page.locator("#workloads")).to_contain_text("None of that description.")
 
 
-def test_the_token_of_a_viewer_opens_it_and_is_in_no_address(
+def test_viewer_token_opens_page_and_is_not_in_the_url(
     browser: Browser, manager: Manager, kubectl: Callable[..., str]
 ) -> None:
     kubectl("create", "serviceaccount", "viewer", "--namespace=port")

@@ -1,18 +1,18 @@
-"""What a person tries first with a cluster that runs pods: kubectl, from a deployment to its logs and its end."""
+"""The first steps in a cluster that runs pods: kubectl, from a deployment to its logs and deletion."""
 
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.conftest import Up, running
+from tests.e2e.conftest import ClusterUp, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
-SOON = 60.0  # seconds in which what is about to happen does, on a busy machine too
+SOON = 60.0  # seconds until an expected event, on a busy machine too
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUp]:
     with running(tmp_path_factory.mktemp("nodes") / "cluster", "--nodes=2", "--managers=1") as started:
         yield started
 
@@ -24,7 +24,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_deployment_from_its_beginning_to_its_end(up: Up) -> None:
+def test_deployment_life_cycle(up: ClusterUp) -> None:
     wait = f"--timeout={SOON:.0f}s"
     up.kubectl("create", "deployment", "web", "--image=nginx:1", "--replicas=3")
     assert "successfully rolled out" in up.kubectl("rollout", "status", "deployment/web", wait)
@@ -48,7 +48,7 @@ def test_a_deployment_from_its_beginning_to_its_end(up: Up) -> None:
     assert up.kubectl("get", "pods", "-l", "app=web", "-o", "name") == ""
 
 
-def test_a_job_completes_and_its_log_says_so(up: Up) -> None:
+def test_job_completes_and_logs_its_end(up: ClusterUp) -> None:
     up.kubectl("create", "job", "sum", "--image=example.org/sum:1")
     up.kubectl("wait", "--for=condition=complete", "job/sum", f"--timeout={SOON:.0f}s")
     told = up.kubectl("logs", "job/sum").splitlines()
@@ -56,7 +56,7 @@ def test_a_job_completes_and_its_log_says_so(up: Up) -> None:
     assert told[-1] == "simulated: ends with exit code 0"
 
 
-def test_who_wants_to_run_something_is_told_that_nothing_runs(up: Up) -> None:
+def test_exec_on_virtual_node_explains_nothing_runs(up: ClusterUp) -> None:
     up.kubectl("run", "shell", "--image=example.org/shell:1")
     up.kubectl("wait", "--for=condition=ready", "pod/shell", f"--timeout={SOON:.0f}s")
     for command in (("exec", "shell", "--", "ls"), ("port-forward", "shell", "0:80"), ("attach", "shell")):

@@ -1,4 +1,4 @@
-"""Several processes on one port and one store are one API server, whichever of them dies, hangs or is started again."""
+"""Several workers on one port and one store act as one API server while they die, hang and restart."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ import pytest
 
 from controller_manager.common.base.random import random_source
 from tests.e2e.conftest import Admin, ApiProcess
-from tests.e2e.test_sudden_death import PATH, Attempt, State, Watcher, Writer, state_of, trust, written
+from tests.e2e.test_repeated_kills import PATH, Attempt, State, Watcher, Writer, acknowledged_writes, state_of, trust
 from tests.etcd import running
 
 pytestmark = pytest.mark.e2e
 
 
 class CarefulWriter(Writer):
-    """Leaves an object alone whose last write has no answer: it may still be on its way to the store."""
+    """Leaves an object alone whose last write has no answer: it may still be pending."""
 
     UNKNOWN = (404, 409, 500, 503, 504)
 
@@ -43,7 +43,7 @@ class Processes:
         self._server = server
 
     def pid(self, number: int | None) -> int:
-        """The worker of this number, or the owner of the store; 0 while there is none."""
+        """The pid of a worker by number, or of the storage owner; 0 if there is none."""
         shown = f'"number":{"null" if number is None else number},'.encode()
         parent = self._server.child.pid
         with suppress(OSError):
@@ -87,7 +87,7 @@ async def http(server: ApiProcess, tmp_path: Path) -> Any:
         yield session
 
 
-async def break_again_and_again(processes: Processes, faults: int, stop: asyncio.Event) -> None:
+async def break_repeatedly(processes: Processes, faults: int, stop: asyncio.Event) -> None:
     chance = random_source()
     for fault in range(faults):
         await asyncio.sleep(chance.uniform(0.2, 0.6))
@@ -106,9 +106,7 @@ async def break_again_and_again(processes: Processes, faults: int, stop: asyncio
 
 
 @pytest.mark.parametrize("faults", [4, pytest.param(12, marks=pytest.mark.long)])
-async def test_whatever_dies_nothing_acknowledged_is_lost_and_no_event_missed_or_repeated(
-    server: ApiProcess, http: Any, faults: int
-) -> None:
+async def test_failing_workers_lose_no_writes_and_no_events(server: ApiProcess, http: Any, faults: int) -> None:
     async with (await http()).get(PATH) as answer:
         start = (await answer.json())["metadata"]["resourceVersion"]
     writers = [CarefulWriter(number, await http()) for number in range(6)]
@@ -119,23 +117,23 @@ async def test_whatever_dies_nothing_acknowledged_is_lost_and_no_event_missed_or
         async with asyncio.TaskGroup() as writing:
             for writer in writers:
                 writing.create_task(writer.run(stop))
-            writing.create_task(break_again_and_again(Processes(server), faults, stop))
+            writing.create_task(break_repeatedly(Processes(server), faults, stop))
         await _write_last(await http())
         _, late = await asyncio.wait(watches, timeout=60)
         assert not late, "a watcher does not see the last event"
     listed = [await _list(await http()) for _ in range(6)]
-    # whichever process is asked, everything acknowledged is there, and what was deleted is not
+    # each worker has all acknowledged writes and no deleted objects
     tried = {name: state for writer in writers for name, state in writer.states.items()}
     given_up = {attempt.name for writer in writers for attempt in writer.unknown} | {"last"}
     for found in listed:
         assert found == listed[0]
         assert {name: state for name, state in found.items() if name not in given_up} == tried
-    # all watchers saw the same, every revision once and in order
+    # all watchers saw the same: every revision once and in order
     events = watchers[0].events
     assert all(before.revision < after.revision for before, after in pairwise(events))
     assert all(watcher.events == events for watcher in watchers)
-    # every acknowledged write was seen; what else was seen had been tried, once each
-    acknowledged, seen = set(written(writers)), set(events[:-1])
+    # every acknowledged write was seen; other seen writes had been attempted, once each
+    acknowledged, seen = set(acknowledged_writes(writers)), set(events[:-1])
     assert acknowledged <= seen
     others = Counter(event.what for event in seen - acknowledged)
     assert others <= Counter(attempt for writer in writers for attempt in writer.unknown)
@@ -160,11 +158,11 @@ async def _list(http: aiohttp.ClientSession) -> dict[str, State]:
         return {item["metadata"]["name"]: state_of(item) for item in tree["items"]}
 
 
-_SEATS = 200  # more than one of two processes has of the 245 of workload-low
+_SEATS = 200  # more than one of two workers has of the 245 of workload-low
 
 
 async def _created(http: aiohttp.ClientSession) -> tuple[float, float]:
-    """The creates that are counted, and the processes of which that is the sum, by their seats."""
+    """The counted creates, and the workers in that sum, by their seats."""
     async with http.get("/metrics") as answer:
         text = await answer.text()
     made = re.findall(
@@ -176,9 +174,7 @@ async def _created(http: aiohttp.ClientSession) -> tuple[float, float]:
     return sum(map(float, made)), sum(map(float, seats))
 
 
-async def test_processes_count_as_one_and_what_is_written_at_one_is_read_at_the_other(
-    server: ApiProcess, http: Any
-) -> None:
+async def test_workers_act_as_one_server(server: ApiProcess, http: Any) -> None:
     clients = [await http() for _ in range(8)]
     before, seats = await _created(clients[0])
     for number in range(40):
@@ -201,7 +197,7 @@ async def test_processes_count_as_one_and_what_is_written_at_one_is_read_at_the_
         await asyncio.sleep(0.1)
 
 
-def test_several_processes_need_a_store_that_they_can_share(tmp_path: Path) -> None:
+def test_workers_need_a_shared_store(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={tmp_path}", "--workers=2"]
     done = subprocess.run([*command, "--storage-backend=memory"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (
@@ -210,7 +206,7 @@ def test_several_processes_need_a_store_that_they_can_share(tmp_path: Path) -> N
     )
 
 
-async def test_processes_end_with_their_supervisor(tmp_path: Path) -> None:
+async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     server = ApiProcess(tmp_path / "data", "--workers=2")
     processes = Processes(server)
     pids = [processes.pid(number) for number in (None, 0, 1)]
@@ -221,8 +217,8 @@ async def test_processes_end_with_their_supervisor(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-class Impatient(ApiProcess):
-    """Takes what is silent for three seconds to hang."""
+class ImpatientServer(ApiProcess):
+    """Treats a worker as hanging after three seconds of silence."""
 
     PROGRAM = (
         "-c",
@@ -235,8 +231,8 @@ main.main()
     )
 
 
-async def test_a_process_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
-    server = Impatient(tmp_path / "data", "--workers=2")
+async def test_hanging_worker_is_killed_and_restarted(tmp_path: Path) -> None:
+    server = ImpatientServer(tmp_path / "data", "--workers=2")
     try:
         await _hang(server, tmp_path)
     finally:
@@ -266,7 +262,7 @@ async def _hang(server: ApiProcess, folder: Path) -> None:
 
 
 @pytest.mark.needs("etcd")
-async def test_several_processes_serve_an_etcd(tmp_path: Path) -> None:
+async def test_workers_share_an_etcd(tmp_path: Path) -> None:
     with running() as etcd:
         flags = ("--workers=2", "--storage-backend=etcd", f"--etcd-servers={etcd.urls[0]}")
         server = ApiProcess(tmp_path / "data", *flags)
@@ -280,7 +276,7 @@ async def _serve_an_etcd(server: ApiProcess) -> None:
     processes = Processes(server)
     assert processes.pid(None) == 0
     assert all(processes.pid(number) for number in (0, 1))
-    for number in range(4):  # each over a connection of its own
+    for number in range(4):  # each over its own connection
         Admin(server).ask("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": f"c{number}"}})
         Admin(server).ask("GET", f"/api/v1/namespaces/default/configmaps/c{number}")
     await processes.kill(1)

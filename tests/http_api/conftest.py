@@ -1,4 +1,6 @@
-"""Document 1 held against a whole API server in this process; each test names the section and rule it shows."""
+"""The document "API concepts" checked against a whole API server in this process; each test names its
+section and rule.
+"""
 
 import asyncio
 import json
@@ -16,9 +18,9 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
+from tests.apiserver_stub.etcd_storage import etcd_storage_after_start, new_prefix, record_start
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start
-from tests.apiserver_stub.several import new_log, server_on
+from tests.apiserver_stub.multi_worker_server import build_server, new_backend
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -26,7 +28,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer."""
+    """A whole response."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,13 +59,13 @@ class Answer:
 
 
 class Api:
-    """A started server and an administrator who asks it."""
+    """A started server and its administrator."""
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
 
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
-        """The answer as the server gives it; a body that is no bytes is sent as JSON."""
+        """The unread response; a body that is not bytes is sent as JSON."""
         path, _, query = url.partition("?")
         pairs = tuple(pair.partition("=")[::2] for pair in query.split("&") if pair)
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -71,7 +73,7 @@ class Api:
         return await self.server.handle(Request(method, path, pairs, named, data, ADMIN))
 
     async def ask(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
-        """The whole answer; a watch ends by its timeout."""
+        """The whole response; a watch ends by its timeout."""
         response = await self.send(method, url, body, **headers)
         data = response.body
         if not isinstance(data, bytes):
@@ -88,7 +90,7 @@ class Api:
         return await self.ask("PATCH", url, body, content_type=f"application/{form}", **headers)
 
     async def config(self, name: str, **data: str) -> Answer:
-        """Make a small object."""
+        """Create a small object."""
         made = await self.ask("POST", CONFIGS, {"metadata": {"name": name, "labels": {"of": name}}, "data": data})
         assert made.status == 201
         return made
@@ -103,13 +105,13 @@ _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 @asynccontextmanager
 async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
-    """A server with those flags, on a store as `--storage` wants it. In real time all but the first begin with what
-    that has left at its start; in virtual time objects have their times too. `storage` is one of those of `--storage`,
-    which counts without.
+    """A server with those flags, on a store by `--storage`. In real time all but the first start with the objects that
+    it created at its start; in virtual time objects also have their times. `storage` is a value of `--storage` that
+    takes precedence.
     """
     flags = (*FLAGS_OF_ALL, *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-    new = partial(new_log, storage or _CHOSEN[0]) if storage in ("", "sqlite") else MemoryBackend
+    new = partial(new_backend, storage or _CHOSEN[0]) if storage in ("", "sqlite") else MemoryBackend
     storage = storage or _CHOSEN[0]
     if storage == "etcd" and not is_virtual:
         async with _on_etcd(flags) as api:
@@ -118,7 +120,7 @@ async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
     log = new()
     if not is_virtual and flags in _FIRST_STARTS:
         log.adopt(_FIRST_STARTS[flags])
-    server = server_on(log, flags, storage)
+    server = build_server(log, flags, storage)
     await server.start()
     if not is_virtual:
         _FIRST_STARTS.setdefault(flags, log.copy())
@@ -128,25 +130,25 @@ async def started(*arguments: str, storage: str = "") -> AsyncIterator[Api]:
 
 @asynccontextmanager
 async def _on_etcd(flags: tuple[str, ...]) -> AsyncIterator[Api]:
-    storage = await storage_as_after_start(new_prefix(), flags)
+    storage = await etcd_storage_after_start(new_prefix(), flags)
     server = build(FLAGS.parse(flags), Runtime("test"), storage)
     await server.start()
-    await note_start(flags, storage)
+    await record_start(flags, storage)
     yield Api(server)
     await server.stop()
 
 
-_CHOSEN = ["memory"]  # as long as nobody says otherwise
+_CHOSEN = ["memory"]  # unless set otherwise
 
 
 @pytest.fixture(scope="session", autouse=True)
 def chosen_storage(request: pytest.FixtureRequest) -> None:
-    """Where objects are kept in real time."""
+    """The kind of storage in real time."""
     _CHOSEN[:] = [request.config.getoption("--storage")]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have the tests of a module on all the `STORAGES` that it names, in virtual time on those in this process."""
+    """Run the tests of a module on all its `STORAGES`, in virtual time on those in this process."""
     storages = getattr(metafunc.module, "STORAGES", None)
     if storages and "api" in metafunc.fixturenames:
         if metafunc.definition.get_closest_marker("virtual"):
@@ -162,5 +164,5 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
 
 @pytest.fixture
 def serve() -> Callable[..., Any]:
-    """Starts a server with other flags, as an asynchronous context."""
+    """Start a server with other flags, as an asynchronous context."""
     return started

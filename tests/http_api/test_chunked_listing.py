@@ -27,7 +27,7 @@ async def seven(api: Any) -> list[str]:
     return names
 
 
-async def test_limit_and_continue_give_everything_once_and_in_order(api: Any, seven: list[str]) -> None:
+async def test_chunks_contain_every_object_once_in_order(api: Any, seven: list[str]) -> None:
     """Rules 1 and 2: at most `limit` items, a token while more remain, an empty one at the end."""
     chunks = await pages(api, "limit=3")
     assert [len(chunk.names) for chunk in chunks] == [3, 3, 1]
@@ -49,7 +49,7 @@ async def test_all_chunks_show_one_version(api: Any, seven: list[str]) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_token_lives_five_minutes_and_offers_another(api: Any, seven: list[str]) -> None:
+async def test_token_lives_five_minutes_and_offers_another(api: Any, seven: list[str]) -> None:
     """Rule 4 and Errors: 410 Gone, with a token that lists the rest as it is now (inconsistent, but complete)."""
     token = (await api.get(f"{CONFIGS}?limit=3")).tree["metadata"]["continue"]
     await api.delete(f"{CONFIGS}/c-4")
@@ -67,8 +67,8 @@ async def test_a_token_lives_five_minutes_and_offers_another(api: Any, seven: li
 
 
 @pytest.mark.virtual
-async def test_a_token_expires_though_nothing_changes(api: Any, seven: list[str]) -> None:
-    """Rule 4: as upstream's conformance test on chunking and compaction waits for it; a new token, another version."""
+async def test_token_expires_without_changes(api: Any, seven: list[str]) -> None:
+    """Rule 4, as upstream's conformance test on chunking and compaction: a new token, another version."""
     first = await api.get(f"{CONFIGS}?limit=2")
     token = first.tree["metadata"]["continue"]
     await asyncio.sleep(200)
@@ -88,7 +88,7 @@ async def test_a_token_expires_though_nothing_changes(api: Any, seven: list[str]
     assert (await api.get(f"{CONFIGS}?limit=2&continue={rest.tree['metadata']['continue']}")).status == 410
 
 
-async def test_the_remaining_items_are_counted_without_selectors(api: Any, seven: list[str]) -> None:
+async def test_remaining_items_are_counted_without_selectors(api: Any, seven: list[str]) -> None:
     """Rule 5 and Collection envelope: omitted with selectors, and when the list is complete."""
     assert [chunk.tree["metadata"].get("remainingItemCount") for chunk in await pages(api, "limit=3")] == [4, 1, None]
     selected = await api.get(f"{CONFIGS}?limit=3&labelSelector=of")
@@ -99,19 +99,19 @@ async def test_the_remaining_items_are_counted_without_selectors(api: Any, seven
 
 
 @pytest.mark.parametrize("token", ["nonsense", "WzEsMiwzXQ", "e30", "%00"])
-async def test_a_token_nobody_gave_is_a_bad_request(api: Any, token: str) -> None:
+async def test_unknown_token_is_a_bad_request(api: Any, token: str) -> None:
     """Query parameters: `continue` is the token of a list."""
     answer = await api.get(f"{CONFIGS}?limit=3&continue={token}")
     assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
 
 
-async def test_a_token_belongs_to_its_namespace(api: Any, seven: list[str]) -> None:
+async def test_token_is_bound_to_its_namespace(api: Any, seven: list[str]) -> None:
     """Rule 2: the other parameters stay the same."""
     token = (await api.get(f"{CONFIGS}?limit=3")).tree["metadata"]["continue"]
     assert (await api.get(f"/api/v1/namespaces/kube-system/configmaps?continue={token}")).status == 400
 
 
-async def test_all_namespaces_are_listed_in_chunks_too(api: Any, seven: list[str]) -> None:
+async def test_all_namespaces_are_listed_in_chunks(api: Any, seven: list[str]) -> None:
     """Resource URI shapes: the collection across namespaces."""
     await api.ask("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "c-1"}})
     url = "/api/v1/configmaps?limit=4"

@@ -1,4 +1,4 @@
-"""States and transitions: finalization, then removal; delete options."""
+"""States and transitions: finalization and removal; delete options."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ PODS = "/api/v1/namespaces/default/pods"
 HOLD = "example.org/hold"
 
 
-async def held(api: Any, *finalizers: str) -> Any:
+async def create_with_finalizers(api: Any, *finalizers: str) -> Any:
     body = {"metadata": {"name": "a", "finalizers": list(finalizers)}}
     return (await api.ask("POST", CONFIGS, body)).tree
 
@@ -22,8 +22,8 @@ async def pod(api: Any, grace: int = 30, **metadata: Any) -> None:
     assert made.status == 201
 
 
-async def test_without_finalizers_an_object_is_removed_at_once(api: Any) -> None:
-    """Table of states: live and nothing to wait for; the answer is a Status that names the object."""
+async def test_object_without_finalizers_is_removed_at_once(api: Any) -> None:
+    """Table of states: live, with nothing to wait for; the answer is a Status that names the object."""
     made = (await api.config("a")).tree
     answer = await api.delete(f"{CONFIGS}/a")
     assert (answer.status, answer.tree["kind"], answer.tree["status"]) == (200, "Status", "Success")
@@ -31,9 +31,9 @@ async def test_without_finalizers_an_object_is_removed_at_once(api: Any) -> None
     assert (await api.get(f"{CONFIGS}/a")).status == 404
 
 
-async def test_with_finalizers_it_waits_until_the_last_is_gone(api: Any) -> None:
+async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> None:
     """Table of states: live to finalizing to removed; rule 1: in any order."""
-    await held(api, "example.org/one", "example.org/two")
+    await create_with_finalizers(api, "example.org/one", "example.org/two")
     marked = (await api.delete(f"{CONFIGS}/a")).tree
     assert marked["metadata"]["deletionTimestamp"]
     assert (await api.get(f"{CONFIGS}/a")).tree["metadata"] == marked["metadata"]
@@ -45,18 +45,18 @@ async def test_with_finalizers_it_waits_until_the_last_is_gone(api: Any) -> None
     assert (last.status, (await api.get(f"{CONFIGS}/a")).status) == (200, 404)
 
 
-async def test_no_finalizer_is_added_once_deletion_has_begun(api: Any) -> None:
-    """Finalizing: only removal of finalizers leads on."""
-    await held(api, HOLD)
+async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
+    """Finalizing: finalizers can only be removed."""
+    await create_with_finalizers(api, HOLD)
     await api.delete(f"{CONFIGS}/a")
     refused = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": [HOLD, "example.org/late"]}})
     assert refused.status == 422
     assert (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"still": "changes"}}})).status == 200
 
 
-async def test_deletion_timestamp_is_the_servers(api: Any) -> None:
-    """Object envelope: set on the first delete request, by nobody else."""
-    await held(api, HOLD)
+async def test_deletion_timestamp_is_set_by_server_only(api: Any) -> None:
+    """Object envelope: set by the server on the first delete request."""
+    await create_with_finalizers(api, HOLD)
     moment = "2030-01-01T00:00:00Z"
     await api.patch(f"{CONFIGS}/a", {"metadata": {"deletionTimestamp": moment}})
     assert "deletionTimestamp" not in (await api.get(f"{CONFIGS}/a")).tree["metadata"]
@@ -74,7 +74,7 @@ async def test_deletion_timestamp_is_the_servers(api: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("place", ["body", "query"])
-async def test_propagation_policies_are_finalizers(api: Any, options: Any, finalizers: Any, place: str) -> None:
+async def test_propagation_policies_set_finalizers(api: Any, options: Any, finalizers: Any, place: str) -> None:
     """Delete options: propagationPolicy and orphanDependents, for the garbage collector to read."""
     await api.config("a")
     query = "&".join(
@@ -99,7 +99,7 @@ async def test_propagation_policies_are_finalizers(api: Any, options: Any, final
         {"kind": "ConfigMap"},
     ],
 )
-async def test_options_that_mean_nothing_are_refused(api: Any, options: Any) -> None:
+async def test_invalid_options_are_rejected(api: Any, options: Any) -> None:
     """Delete options and Errors: a 4xx, and the object stays."""
     await api.config("a")
     body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
@@ -121,7 +121,7 @@ async def test_preconditions(api: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "seconds"), [(None, 30), (5, 5), (0, None), (60, 60)], ids=["the pod's", "less", "none", "more"]
 )
-async def test_a_pod_is_given_its_grace(api: Any, asked: int | None, seconds: int | None) -> None:
+async def test_pod_gets_its_grace_period(api: Any, asked: int | None, seconds: int | None) -> None:
     """Delete options: gracePeriodSeconds; without, the Pod's own; 0 removes at once."""
     await pod(api)
     options = {} if asked is None else {"gracePeriodSeconds": asked}
@@ -133,8 +133,8 @@ async def test_a_pod_is_given_its_grace(api: Any, asked: int | None, seconds: in
 
 
 @pytest.mark.virtual
-async def test_a_running_grace_can_only_become_shorter(api: Any) -> None:
-    """Delete options: a second request with less grace brings the end nearer, one with more changes nothing."""
+async def test_grace_period_can_only_be_shortened(api: Any) -> None:
+    """Delete options: a second request can shorten the grace period, but not extend it."""
     await pod(api, grace=100)
     first = (await api.delete(f"{PODS}/p")).tree["metadata"]
     await asyncio.sleep(10)
@@ -146,11 +146,11 @@ async def test_a_running_grace_can_only_become_shorter(api: Any) -> None:
     assert (await api.get(f"{PODS}/p")).status == 404
 
 
-async def test_a_collection_is_deleted_by_selection(api: Any) -> None:
-    """Verbs, rule 2: deletecollection takes selectors; what is held is only marked."""
+async def test_collection_is_deleted_by_selector(api: Any) -> None:
+    """Verbs, rule 2: deletecollection takes selectors; objects with finalizers are only marked."""
     for name in ("b", "c"):
         await api.config(name)
-    await held(api, HOLD)
+    await create_with_finalizers(api, HOLD)
     assert (await api.delete(f"{CONFIGS}?labelSelector=of=b")).status == 200
     assert {"a", "c"} <= set((await api.get(CONFIGS)).names)
     assert "b" not in (await api.get(CONFIGS)).names
@@ -159,8 +159,8 @@ async def test_a_collection_is_deleted_by_selection(api: Any) -> None:
     assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["deletionTimestamp"]
 
 
-async def test_a_namespace_is_finalized_by_its_controller(api: Any) -> None:
-    """Rule 2: the namespace waits, marked, for its content to be deleted; nothing new is made in it meanwhile."""
+async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
+    """Rule 2: the namespace is marked and waits until its content is deleted; nothing can be created in it."""
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})
     assert (await api.delete("/api/v1/namespaces/gone")).tree["status"]["phase"] == "Terminating"
     refused = await api.ask("POST", "/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "late"}})
@@ -182,8 +182,8 @@ async def test_a_namespace_is_finalized_by_its_controller(api: Any) -> None:
         {},
     ],
 )
-async def test_the_unsafe_deletion_is_for_corrupt_objects_alone(serve: Any, more: Any) -> None:
-    """Delete options: it goes with no other option, and never removes an object that can be read."""
+async def test_unsafe_delete_is_for_unreadable_objects_only(serve: Any, more: Any) -> None:
+    """Delete options: no other option may be set, and a readable object is never removed."""
     async with serve("--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as api:
         await api.config("a")
         options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True, **more}
@@ -191,8 +191,8 @@ async def test_the_unsafe_deletion_is_for_corrupt_objects_alone(serve: Any, more
         assert (await api.get(f"{CONFIGS}/a")).status == 200
 
 
-async def test_a_delete_of_a_system_priority_class_is_forbidden(api: Any) -> None:
-    """The object stays, also in a dry run; classes of users go."""
+async def test_delete_of_system_priority_class_is_forbidden(api: Any) -> None:
+    """The object stays, also in a dry run; classes of users can be deleted."""
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     for query in ("", "?dryRun=All"):
         refused = await api.delete(f"{classes}/system-node-critical{query}")

@@ -25,10 +25,10 @@ WRITES = [
 
 @pytest.mark.parametrize("dry", ["dryRun", "dryRun=", "dryRun=All"])
 @pytest.mark.parametrize(("method", "url", "body", "form", "status"), WRITES)
-async def test_nothing_is_kept_and_the_answer_is_as_if(
+async def test_dry_run_returns_result_and_writes_nothing(
     api: Any, dry: str, method: str, url: str, body: Any, form: str, status: int
 ) -> None:
-    """Rules 1 and 2: the object that would have been, the usual status, and nothing persisted."""
+    """Rules 1 and 2: the object as it would be, the usual status, and nothing persisted."""
     before = await api.config("a", m="old")
     revision = api.server.store.revision
     headers = {"content_type": f"application/{form}"} if form else {}
@@ -43,8 +43,8 @@ async def test_nothing_is_kept_and_the_answer_is_as_if(
 
 @pytest.mark.parametrize("dry", ["?dryRun=All", "?dryRun", "body"])
 @pytest.mark.parametrize("url", [f"{CONFIGS}/a", CONFIGS])
-async def test_a_deletion_may_be_tried_too(api: Any, dry: str, url: str) -> None:
-    """Rule 1, DELETE of one and of a collection; said in the query or in the delete options."""
+async def test_delete_supports_dry_run(api: Any, dry: str, url: str) -> None:
+    """Rule 1, DELETE of an object and of a collection; in the query or in the delete options."""
     await api.config("a")
     revision = api.server.store.revision
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
@@ -55,7 +55,7 @@ async def test_a_deletion_may_be_tried_too(api: Any, dry: str, url: str) -> None
 
 
 @pytest.mark.parametrize("dry", ["dryRun=Some", "dryRun=all", "dryRun=true"])
-async def test_other_values_are_refused(api: Any, dry: str) -> None:
+async def test_other_values_are_rejected(api: Any, dry: str) -> None:
     """Rule 2: an empty value and `All` are accepted."""
     answer = await api.ask("POST", f"{CONFIGS}?{dry}", BODY)
     assert answer.status in (400, 422)
@@ -73,14 +73,14 @@ async def test_other_values_are_refused(api: Any, dry: str) -> None:
         ("DELETE", "/api/v1/namespaces/kube-system", None, 403),
     ],
 )
-async def test_every_stage_but_the_last_runs(api: Any, method: str, url: str, body: Any, status: int) -> None:
-    """Rule 1: admission, validation and conflicts refuse as they would."""
+async def test_every_stage_but_storage_runs(api: Any, method: str, url: str, body: Any, status: int) -> None:
+    """Rule 1: admission, validation and conflicts reject as usual."""
     await api.config("a")
     assert (await api.ask(method, f"{url}?dryRun=All", body)).status == status
 
 
-async def test_generated_values_are_there_and_are_not_kept(api: Any) -> None:
-    """Rule 4: names, times, uids and addresses are made up; a real request gets others."""
+async def test_generated_values_are_returned_but_not_stored(api: Any) -> None:
+    """Rule 4: names, times, uids and addresses are generated; a real request gets others."""
     body = {"metadata": {"generateName": "a-"}, "spec": {"ports": [{"port": 80}], "type": "NodePort"}}
     tried = (await api.ask("POST", f"{SERVICES}?dryRun=All", body)).tree
     assert tried["metadata"]["name"].startswith("a-")
@@ -91,7 +91,7 @@ async def test_generated_values_are_there_and_are_not_kept(api: Any) -> None:
     assert (await api.ask("POST", SERVICES, again)).status == 201
 
 
-async def test_subresources_may_be_tried(api: Any) -> None:
+async def test_subresources_support_dry_run(api: Any) -> None:
     """Rule 1 on subresources: status, binding, eviction."""
     await api.ask("POST", PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     revision = api.server.store.revision
@@ -106,6 +106,6 @@ async def test_subresources_may_be_tried(api: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", CONFIGS), ("PUT", f"{CONFIGS}/a"), ("PATCH", f"{CONFIGS}/a"), ("DELETE", CONFIGS)]
 )
-def test_it_takes_the_permission_of_the_real_request(method: str, path: str) -> None:
-    """Authentication, rule 2: what authorization looks at is the same."""
+def test_dry_run_needs_the_same_permission(method: str, path: str) -> None:
+    """Authentication, rule 2: the authorization attributes are the same."""
     assert RequestInfo.of(method, path, {"dryRun": "All"}) == RequestInfo.of(method, path, {})

@@ -24,7 +24,7 @@ def event(**more: Any) -> dict[str, Any]:
     }
 
 
-async def test_an_event_is_kept_as_told(api: Any) -> None:
+async def test_event_is_stored_with_all_fields(api: Any) -> None:
     """Event resource: all fields, with the microseconds of MicroTime; an EventList holds it."""
     series = {"count": 3, "lastObservedTime": "2026-01-02T03:04:06.000001Z"}
     related = {"kind": "Node", "name": "n"}
@@ -40,7 +40,7 @@ async def test_an_event_is_kept_as_told(api: Any) -> None:
 
 
 async def test_both_groups_show_the_same_event(api: Any) -> None:
-    """Event resource: the deprecated fields are those of the older core type."""
+    """Event resource: the deprecated fields are those of the core type."""
     await api.ask("POST", EVENTS, event())
     core = (await api.get(f"{CORE}/e")).tree
     assert (core["involvedObject"]["name"], core["message"], core["reportingComponent"]) == (
@@ -87,7 +87,7 @@ async def test_both_groups_show_the_same_event(api: Any) -> None:
         ({"series": {"count": 2}}, "series.lastObservedTime"),
     ],
 )
-async def test_the_rules_of_its_fields(api: Any, change: Any, field: str) -> None:
+async def test_invalid_fields_are_rejected(api: Any, change: Any, field: str) -> None:
     """Event resource and Limits: required, non-empty for new events, at most 128 characters, at most 1 kB."""
     answer = await api.ask("POST", EVENTS, event(**change))
     assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
@@ -95,12 +95,12 @@ async def test_the_rules_of_its_fields(api: Any, change: Any, field: str) -> Non
 
 
 @pytest.mark.parametrize("change", [{"action": "x" * 128}, {"reason": "x" * 128}, {"note": "x" * 1024}, {"note": ""}])
-async def test_the_limits_are_reached_and_not_less(api: Any, change: Any) -> None:
-    """Limits: what is just allowed."""
+async def test_largest_allowed_values_are_accepted(api: Any, change: Any) -> None:
+    """Limits: the largest allowed values."""
     assert (await api.ask("POST", EVENTS, event(**change))).status == 201
 
 
-async def test_the_endpoints(api: Any) -> None:
+async def test_event_endpoints(api: Any) -> None:
     """Event endpoints: get, list in one and in all namespaces, update, patch, delete, deletecollection."""
     await api.ask("POST", EVENTS, event())
     read = (await api.get(f"{EVENTS}/e")).tree
@@ -116,7 +116,7 @@ async def test_the_endpoints(api: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
-async def test_strangers_are_unauthorized(api: Any, method: str) -> None:
+async def test_unauthenticated_requests_are_unauthorized(api: Any, method: str) -> None:
     """Authentication, rule 1: every operation on events may answer 401."""
     from controller_manager.common.api.wire import Request
 
@@ -126,7 +126,7 @@ async def test_strangers_are_unauthorized(api: Any, method: str) -> None:
 
 
 @pytest.mark.virtual
-async def test_events_go_after_a_while(serve: Any) -> None:
+async def test_events_expire(serve: Any) -> None:
     """Event resource: retained for a limited time, counted from the last write."""
     async with serve("--event-ttl=1h") as api:
         await api.ask("POST", EVENTS, event())

@@ -19,20 +19,20 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
         ("AllowUnsafeMalformedObjectDeletion", False),
     ],
 )
-def test_gates_and_their_defaults(gate: str, on: bool) -> None:
+def test_feature_gate_defaults(gate: str, on: bool) -> None:
     """Versioning, rule 3."""
     options = FLAGS.parse([])[ServerFeatureOptions]
     assert {gate.name: enabled for gate, enabled in options.read()}[gate] is on
 
 
 @pytest.mark.parametrize("said", ["Nonsense=true", "CBORServingAndStorage=perhaps", "CBORServingAndStorage"])
-def test_gates_that_are_none_are_refused(said: str) -> None:
-    """A flag that cannot mean anything stops the start with a sentence."""
+def test_unknown_gates_are_rejected(said: str) -> None:
+    """An unknown gate fails the start with an error message."""
     with pytest.raises(FlagError, match="feature-gates"):
         FLAGS.parse([f"--feature-gates={said}"])
 
 
-async def test_the_version_is_part_of_the_path(api: Any) -> None:
+async def test_version_is_part_of_the_path(api: Any) -> None:
     """Versioning, rules 1 and 2."""
     assert (await api.get("/api")).tree["versions"] == ["v1"]
     groups = {group["name"]: group["preferredVersion"]["version"] for group in (await api.get("/apis")).tree["groups"]}
@@ -48,7 +48,7 @@ async def test_health_needs_no_credentials(api: Any, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/api", "/livez/ping", "/metrics", "/openapi/v3", CONFIGS])
 @pytest.mark.parametrize("header", ["", "Bearer forged", "Basic YWRtaW46YWRtaW4="])
-async def test_everything_else_does(api: Any, path: str, header: str) -> None:
+async def test_other_paths_need_credentials(api: Any, path: str, header: str) -> None:
     """Authentication, rule 1: 401 Unauthorized."""
     headers = {"authorization": header} if header else {}
     answer = await api.server.handle(Request("GET", path, (), headers))
@@ -56,7 +56,7 @@ async def test_everything_else_does(api: Any, path: str, header: str) -> None:
     assert b"Unauthorized" in answer.body
 
 
-async def test_a_certificate_is_a_user(api: Any) -> None:
-    """Authentication: who is known may ask."""
+async def test_certificate_authenticates_a_user(api: Any) -> None:
+    """Authentication: an authenticated user may send requests."""
     jane = Certificate("jane", ("dev",))
     assert (await api.server.handle(Request("GET", CONFIGS, certificate=jane))).status == 200

@@ -33,7 +33,7 @@ async def test_types_are_always_checked(api: Any, level: str, spec: Any, field: 
     assert field in answer.tree["message"]
 
 
-async def test_required_fields_are_required(api: Any) -> None:
+async def test_missing_required_fields_are_reported(api: Any) -> None:
     """Rule 1: omitting a required field is an error; all causes come at once."""
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"image": "i"}, {}]}}
     answer = await api.ask("POST", PODS, body)
@@ -43,8 +43,8 @@ async def test_required_fields_are_required(api: Any) -> None:
     assert ("spec.containers[1].image", "FieldValueRequired") in causes
 
 
-async def test_unknown_fields_are_dropped(api: Any) -> None:
-    """Rules 2 and 3, Ignore: silently."""
+async def test_ignore_drops_unknown_fields(api: Any) -> None:
+    """Rules 2 and 3, Ignore: without a warning."""
     answer = await api.ask("POST", f"{PODS}?fieldValidation=Ignore", pod(more=1))
     assert (answer.status, "warning" in answer.headers) == (201, False)
     assert not {"more"} & answer.tree.keys()
@@ -53,7 +53,7 @@ async def test_unknown_fields_are_dropped(api: Any) -> None:
 
 
 @pytest.mark.parametrize("level", ["", "?fieldValidation=Warn", "?fieldValidation="])
-async def test_warn_succeeds_and_says_which(api: Any, level: str) -> None:
+async def test_warn_reports_unknown_and_duplicate_fields(api: Any, level: str) -> None:
     """Rules 3 and 4, Warn (the default): one warning per unknown or duplicate field."""
     answer = await api.ask("POST", f"{PODS}{level}", pod())
     assert answer.status == 201
@@ -68,7 +68,7 @@ async def test_warn_succeeds_and_says_which(api: Any, level: str) -> None:
 
 
 @pytest.mark.parametrize("body", [pod(), DUPLICATE], ids=["unknown", "duplicate"])
-async def test_strict_refuses_and_names_them_all(api: Any, body: Any) -> None:
+async def test_strict_rejects_unknown_and_duplicate_fields(api: Any, body: Any) -> None:
     """Rules 3 and 4, Strict; Errors: 400 Bad Request."""
     answer = await api.ask("POST", f"{PODS}?fieldValidation=Strict", body)
     assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
@@ -78,8 +78,8 @@ async def test_strict_refuses_and_names_them_all(api: Any, body: Any) -> None:
 
 
 @pytest.mark.parametrize("form", ["merge-patch+json", "strategic-merge-patch+json"])
-async def test_patches_are_held_to_it_too(api: Any, form: str) -> None:
-    """Rule 4: on PATCH, whose outcome is invalid."""
+async def test_patch_is_validated(api: Any, form: str) -> None:
+    """Rule 4: on PATCH with an invalid result."""
     await api.config("a")
     body = {"data": {"k": "v"}, "dream": {"of": 1}}
     refused = await api.patch(f"{CONFIGS}/a?fieldValidation=Strict", body, form)
@@ -91,7 +91,7 @@ async def test_patches_are_held_to_it_too(api: Any, form: str) -> None:
 
 @pytest.mark.parametrize("level", ["", "&fieldValidation=Ignore", "&fieldValidation=Strict"])
 async def test_unknown_fields_cannot_be_applied(api: Any, level: str) -> None:
-    """Nobody could own them, whatever the caller wants."""
+    """Such fields have no owner, at any level of validation."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dream": {"of": 1}}
     for _ in range(2):
         refused = await api.patch(f"{CONFIGS}/a?fieldManager=me{level}", body, "apply-patch+yaml")
@@ -99,7 +99,7 @@ async def test_unknown_fields_cannot_be_applied(api: Any, level: str) -> None:
         await api.config("a") if _ == 0 else None
 
 
-async def test_put_is_held_to_it_too(api: Any) -> None:
+async def test_put_is_validated(api: Any) -> None:
     """Rule 4: on PUT."""
     await api.config("a")
     body = {"metadata": {"name": "a"}, "dream": 1}
@@ -107,14 +107,14 @@ async def test_put_is_held_to_it_too(api: Any) -> None:
     assert 'unknown field \\"dream\\"' in (await api.ask("PUT", f"{CONFIGS}/a", body)).headers["warning"]
 
 
-async def test_an_unknown_level_is_refused(api: Any) -> None:
+async def test_unknown_level_is_rejected(api: Any) -> None:
     """Query parameters: `Ignore`, `Warn`, `Strict`."""
     answer = await api.ask("POST", f"{PODS}?fieldValidation=Maybe", pod())
     assert answer.status in (400, 422)
     assert "fieldValidation" in answer.tree["message"]
 
 
-async def test_yaml_is_held_to_it_too(api: Any) -> None:
+async def test_yaml_is_validated(api: Any) -> None:
     """Rule 3, for a body in YAML."""
     text = b"metadata: {name: a}\ndata: {k: a}\ndata: {k: b}\ndream: 1\n"
     answer = await api.ask("POST", CONFIGS, text, content_type="application/yaml")
@@ -127,9 +127,7 @@ async def test_yaml_is_held_to_it_too(api: Any) -> None:
     (b'"dream":1,', b'"restartPolicy":"Always","restartPolicy":"Never",'),
     (b'"restartPolicy":"Always","restartPolicy":"Never",', b'"dream":1,'),
 ])  # fmt: skip
-async def test_unknown_and_duplicate_fields_are_named_in_the_order_of_the_document(
-    api: Any, first: bytes, second: bytes
-) -> None:
+async def test_fields_are_reported_in_document_order(api: Any, first: bytes, second: bytes) -> None:
     body = b'{"metadata":{"name":"p"},"spec":{%b%b"containers":[{"name":"c","image":"i"}]}}' % (first, second)
     answer = await api.ask("POST", f"{PODS}?fieldValidation=Strict", body)
     told = ['unknown field "spec.dream"', 'duplicate field "spec.restartPolicy"']

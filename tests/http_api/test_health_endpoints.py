@@ -9,8 +9,8 @@ NAMES = ["ping", "log", "poststarthook/bootstrap-controller"]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_a_sound_server_says_ok(api: Any, path: str) -> None:
-    """Rule 1: machines look at the code alone."""
+async def test_healthy_server_answers_ok(api: Any, path: str) -> None:
+    """Rule 1: clients rely on the status code alone."""
     answer = await api.get(path)
     assert (answer.status, answer.body) == (200, b"ok")
 
@@ -25,7 +25,7 @@ async def test_verbose_prints_one_line_per_check(api: Any, path: str, query: str
     assert {f"[+]{name} ok" for name in NAMES} <= set(lines)
 
 
-async def test_shutdown_is_a_check_of_readiness(api: Any) -> None:
+async def test_shutdown_is_a_readiness_check(api: Any) -> None:
     """Health check output: `shutdown` is listed in the readiness output."""
     assert b"[+]shutdown ok" in (await api.get("/readyz?verbose")).body
     assert b"shutdown" not in (await api.get("/livez?verbose")).body
@@ -36,7 +36,7 @@ async def test_shutdown_is_a_check_of_readiness(api: Any) -> None:
     assert (await api.get("/livez")).status == 200
 
 
-async def test_a_check_can_be_left_out(api: Any) -> None:
+async def test_check_can_be_excluded(api: Any) -> None:
     """Rule 3 and Health check output: an excluded check prints as such; the parameters combine."""
     api.server.unready()
     answer = await api.get("/readyz?verbose&exclude=shutdown")
@@ -51,6 +51,6 @@ async def test_single_checks(api: Any, path: str, name: str) -> None:
     assert (await api.get(f"{path}/{name}")).status == 200
 
 
-async def test_an_unknown_check_is_not_found(api: Any) -> None:
+async def test_unknown_check_is_not_found(api: Any) -> None:
     """Rule 4: only names of the verbose output are checks."""
     assert (await api.get("/livez/nonsense")).status == 404

@@ -29,7 +29,7 @@ CBOR = "--feature-gates=CBORServingAndStorage=true"
     ],
 )
 @pytest.mark.parametrize("url", [CONFIGS, f"{CONFIGS}/a"])
-async def test_the_accepted_type_is_answered(api: Any, url: str, accept: str, content_type: str) -> None:
+async def test_accepted_media_type_is_served(api: Any, url: str, accept: str, content_type: str) -> None:
     """Accept: one or several types, with fallback."""
     await api.config("a")
     answer = await api.get(url, accept=accept)
@@ -39,14 +39,14 @@ async def test_the_accepted_type_is_answered(api: Any, url: str, accept: str, co
 @pytest.mark.parametrize(
     "accept", ["application/xml", "text/html", "application/cbor", f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1"]
 )
-async def test_what_cannot_be_served_is_not_acceptable(api: Any, accept: str) -> None:
+async def test_unsupported_accept_header_gets_406(api: Any, accept: str) -> None:
     """Errors: 406 when no type is supported; CBOR is gated."""
     answer = await api.get(CONFIGS, accept=accept)
     assert (answer.status, answer.tree["reason"]) == (406, "NotAcceptable")
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "application/cbor", "multipart/form-data"])
-async def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
+async def test_unsupported_body_type_is_rejected(api: Any, content_type: str) -> None:
     """Content-Type: the type of the request body."""
     answer = await api.ask("POST", CONFIGS, b"{}", content_type=content_type)
     assert (answer.status, answer.tree["reason"]) == (415, "UnsupportedMediaType")
@@ -65,7 +65,7 @@ async def test_request_and_response_types_may_differ(api: Any) -> None:
     ] == "application/yaml"
 
 
-async def test_the_protobuf_envelope(api: Any) -> None:
+async def test_protobuf_envelope(api: Any) -> None:
     """Protobuf envelope: the prefix, then Unknown with typeMeta (1) and raw (2)."""
     await api.config("a", k="v")
     body = (await api.get(f"{CONFIGS}/a", accept=PROTOBUF)).body
@@ -107,7 +107,7 @@ async def test_watches_are_framed_by_their_type(api: Any, accept: str, content_t
 
 
 def text(value: Any) -> Any:
-    """The same with text where there were byte strings, which is how strings are written in CBOR here."""
+    """The same value with text instead of byte strings, as CBOR strings are written here."""
     if isinstance(value, dict):
         return {text(name): text(found) for name, found in value.items()}
     if isinstance(value, list):
@@ -116,7 +116,7 @@ def text(value: Any) -> Any:
 
 
 @pytest.mark.virtual
-async def test_cbor_is_served_behind_its_gate(serve: Any) -> None:
+async def test_cbor_needs_feature_gate(serve: Any) -> None:
     """application/cbor, application/apply-patch+cbor and application/cbor-seq, gated by CBORServingAndStorage."""
     import cbor2
 
@@ -139,7 +139,7 @@ async def test_cbor_is_served_behind_its_gate(serve: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_large_answers_are_compressed_on_request(api: Any) -> None:
+async def test_large_responses_are_compressed_on_request(api: Any) -> None:
     """Response compression: get and list, with `content-encoding: gzip`, the same bytes inside."""
     for number in range(8):
         await api.config(f"c{number}", text="lorem ipsum " * 4000)
@@ -155,14 +155,14 @@ async def test_large_answers_are_compressed_on_request(api: Any) -> None:
     assert "content-encoding" not in watched.headers
 
 
-async def test_compression_can_be_switched_off(serve: Any) -> None:
-    """Versioning: APIResponseCompression is on, and a gate."""
+async def test_compression_can_be_disabled(serve: Any) -> None:
+    """Versioning: APIResponseCompression is on by default, and has a gate."""
     async with serve("--feature-gates=APIResponseCompression=false") as api:
         await api.config("a", text="x" * 200_000)
         assert "content-encoding" not in (await api.get(CONFIGS, accept_encoding="gzip")).headers
 
 
-async def test_a_table_of_a_kind_that_has_columns(api: Any) -> None:
+async def test_table_has_columns_and_rows(api: Any) -> None:
     """Table representation: column definitions with name and type, and a row per object."""
     await api.config("a", k="v", m="w")
     table = (await api.get(f"{CONFIGS}/a", accept=TABLE)).tree
@@ -177,7 +177,7 @@ async def test_a_table_of_a_kind_that_has_columns(api: Any) -> None:
     assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == ("PartialObjectMetadata", "a")
 
 
-async def test_a_kind_without_columns_has_two(api: Any) -> None:
+async def test_kind_without_own_columns_has_name_and_age(api: Any) -> None:
     """Table representation: Name and Created At."""
     url = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
     table = (await api.get("/api/v1/namespaces/default/limitranges", accept=TABLE)).tree
@@ -188,7 +188,7 @@ async def test_a_kind_without_columns_has_two(api: Any) -> None:
     assert columns in ([("Name", "string"), ("Created At", "date")], [("Name", "string"), ("Age", "string")])
 
 
-async def test_only_the_metadata(api: Any) -> None:
+async def test_metadata_only(api: Any) -> None:
     """PartialObjectMetadata and its list, in JSON and protobuf."""
     made = await api.config("a", k="v")
     accept = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -205,7 +205,7 @@ async def test_only_the_metadata(api: Any) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/yaml", PROTOBUF])
-async def test_refusals_are_statuses_in_any_type(api: Any, accept: str) -> None:
+async def test_errors_are_a_status_in_any_media_type(api: Any, accept: str) -> None:
     """Errors: every error is a Status."""
     answer = await api.get(f"{CONFIGS}/nothing", accept=accept)
     assert answer.status == 404
@@ -215,7 +215,7 @@ async def test_refusals_are_statuses_in_any_type(api: Any, accept: str) -> None:
 
 
 @pytest.mark.parametrize("pretty", ["pretty=1", "pretty=true"])
-async def test_pretty(api: Any, pretty: str) -> None:
+async def test_pretty_parameter_indents_json(api: Any, pretty: str) -> None:
     """Query parameters: `pretty` indents."""
     await api.config("a")
     answer = await api.get(f"{CONFIGS}/a?{pretty}")

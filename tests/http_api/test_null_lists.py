@@ -1,4 +1,4 @@
-"""Lists that nobody gave are null where Go writes them whatever they hold: nobody who reads them stumbles over that."""
+"""Lists that Go writes as null when unset: objects with them can be written and read in every form."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ABOUT = {"verbs": ["get"], "apiGroups": [""], "resources": ["nodes"], "clusterSc
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 SCALED = {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}, "maxReplicas": 2}
 
-# By their collection: objects, and where they are null.
+# By collection: objects, and the path of the null.
 OBJECTS: list[tuple[str, Tree, str]] = [
     (f"/apis/discovery.k8s.io/v1/{DEFAULT}/endpointslices", {"addressType": "IPv4"}, "ports"),
     (f"/apis/discovery.k8s.io/v1/{DEFAULT}/endpointslices", {"addressType": "IPv4"}, "endpoints"),
@@ -38,7 +38,9 @@ OBJECTS: list[tuple[str, Tree, str]] = [
 
 
 @pytest.mark.parametrize(("collection", "tree", "path"), OBJECTS, ids=lambda part: part if type(part) is str else "")
-async def test_an_object_is_written_and_shown_in_every_way(api: Any, collection: str, tree: Tree, path: str) -> None:
+async def test_null_list_can_be_written_and_read_in_every_form(
+    api: Any, collection: str, tree: Tree, path: str
+) -> None:
     url = f"{collection}/a"
     made = await api.ask("POST", collection, {"metadata": {"name": "a"}, **tree})
     assert (made.status, value_at(made.tree, path)) == (201, None), made.tree
@@ -55,7 +57,7 @@ async def test_an_object_is_written_and_shown_in_every_way(api: Any, collection:
     assert (await api.delete(url)).status == 200
 
 
-async def test_nobody_is_limited_by_a_range_of_nothing(api: Any) -> None:
+async def test_limit_range_without_limits_limits_nothing(api: Any) -> None:
     await api.ask("POST", f"{CORE}/limitranges", {"metadata": {"name": "a"}, "spec": {}})
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     assert (await api.ask("POST", f"{CORE}/pods", pod)).status == 201

@@ -1,4 +1,4 @@
-"""Resources and their fields: object names, the envelopes, verbs and paths."""
+"""Resources and their fields: object names, metadata, verbs and paths."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ async def make(api: Any, url: str, **metadata: Any) -> Any:
     return await api.ask("POST", url, {"metadata": metadata})
 
 
-async def test_a_name_is_taken_once_in_a_namespace_and_free_after_deletion(api: Any) -> None:
+async def test_name_is_unique_in_namespace_and_free_after_deletion(api: Any) -> None:
     """Object names, rules 1 and 2."""
     first = await api.config("a")
     again = await make(api, CONFIGS, name="a")
@@ -26,13 +26,13 @@ async def test_a_name_is_taken_once_in_a_namespace_and_free_after_deletion(api: 
     assert second.tree["metadata"]["uid"] != first.tree["metadata"]["uid"]
 
 
-async def test_a_name_without_namespace_is_taken_in_the_whole_cluster(api: Any) -> None:
+async def test_cluster_scoped_name_is_unique_in_the_cluster(api: Any) -> None:
     """Object names, rule 3."""
     assert [(await make(api, NODES, name="n")).status for _ in range(2)] == [201, 409]
     assert (await make(api, "/api/v1/namespaces/default/nodes", name="n")).status == 404
 
 
-async def test_namespaces_are_resources_and_lists_stay_within_them(api: Any) -> None:
+async def test_lists_are_limited_to_their_namespace(api: Any) -> None:
     """Object names, rule 4; Resource URI shapes."""
     await api.config("a")
     elsewhere = await make(api, "/api/v1/namespaces/kube-system/configmaps", name="b")
@@ -43,8 +43,8 @@ async def test_namespaces_are_resources_and_lists_stay_within_them(api: Any) -> 
     assert (await make(api, "/api/v1/namespaces/nowhere/configmaps", name="a")).status == 404
 
 
-async def test_the_envelope_of_an_object(api: Any) -> None:
-    """Object envelope and metadata: what the server fills in, and what it keeps to itself."""
+async def test_object_metadata_set_by_server(api: Any) -> None:
+    """Object envelope and metadata: fields that the server sets, and fields it ignores."""
     said = {"name": "a", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": None}
     made = (await make(api, CONFIGS, **said)).tree
     metadata = made["metadata"]
@@ -88,7 +88,7 @@ async def test_finalizers_may_be_in_any_order(api: Any) -> None:
         ("/apis/apps/v1/deployments", "DeploymentList"),
     ],
 )
-async def test_the_envelope_of_a_collection(api: Any, url: str, kind: str) -> None:
+async def test_list_metadata(api: Any, url: str, kind: str) -> None:
     """Collection envelope."""
     listed = (await api.get(url)).tree
     assert (listed["kind"], listed["apiVersion"]) == (
@@ -123,14 +123,14 @@ async def test_the_envelope_of_a_collection(api: Any, url: str, kind: str) -> No
     ],
 )
 @pytest.mark.virtual
-async def test_paths_and_methods(api: Any, method: str, url: str, status: int) -> None:
-    """Verbs and Resource URI shapes: what is addressed, and what may be done with it."""
+async def test_status_by_path_and_method(api: Any, method: str, url: str, status: int) -> None:
+    """Verbs and Resource URI shapes: the status of paths and methods."""
     await api.config("a")
     assert (await api.ask(method, url)).status == status
 
 
-async def test_put_is_create_or_update_by_existence(api: Any) -> None:
-    """Verbs: a PUT creates where the kind allows that, otherwise what is missing is not found."""
+async def test_put_creates_or_updates(api: Any) -> None:
+    """Verbs: a PUT creates if the kind allows it; otherwise a missing object is not found."""
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     url = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
     assert (await api.ask("PUT", url, lease)).status == 201
@@ -140,8 +140,8 @@ async def test_put_is_create_or_update_by_existence(api: Any) -> None:
     assert (await api.ask("PUT", f"{CONFIGS}/nothing", {"metadata": {"name": "nothing"}})).status == 404
 
 
-async def test_a_virtual_resource_answers_and_is_not_kept(api: Any) -> None:
-    """Terminology: a permission check is a POST that leaves nothing behind."""
+async def test_virtual_resource_is_not_stored(api: Any) -> None:
+    """Terminology: a permission check is a POST that stores nothing."""
     url = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     review = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
     answer = await api.ask("POST", url, review)
@@ -151,7 +151,7 @@ async def test_a_virtual_resource_answers_and_is_not_kept(api: Any) -> None:
 
 
 async def test_pods_of_one_template_select_by_their_own_labels(api: Any) -> None:
-    """Label keys of a spread constraint stand for the values of each pod, also of the third of one template."""
+    """Label keys of a spread constraint use the labels of each pod, also of the third pod of one template."""
     await api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     spec = {

@@ -1,4 +1,4 @@
-"""Parameters that mean nothing: the code, reason and causes a real API server answers with."""
+"""Invalid parameters: the code, reason and causes of kube-apiserver."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ _WATCH = "watch=1&timeoutSeconds=1"
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_list_options(api: Api, method: str, query: str, causes: Any) -> None:
+async def test_invalid_list_options(api: Api, method: str, query: str, causes: Any) -> None:
     if method == "DELETE" and "watch" in query:
         return
     answer = await api.ask(method, f"{CONFIGS}?{query}")
@@ -53,7 +53,7 @@ async def test_list_options(api: Api, method: str, query: str, causes: Any) -> N
         ("fieldManager=a\nb", [(BAD, "fieldManager")]),
     ],
 )  # fmt: skip
-async def test_options_of_writes(api: Api, query: str, causes: Any) -> None:
+async def test_invalid_write_options(api: Api, query: str, causes: Any) -> None:
     await api.config("a")
     body = {"metadata": {"name": "a"}}
     patches = [("merge-patch+json", {}), ("strategic-merge-patch+json", {}), ("json-patch+json", [])]
@@ -73,7 +73,7 @@ def _is_invalid(answer: Any, options: str, causes: Any) -> None:
 
 
 @pytest.mark.parametrize("query", ["timeout=invalid", "timeout=5", "timeout=-"])
-async def test_a_timeout_is_a_duration(api: Api, query: str) -> None:
+async def test_timeout_must_be_a_duration(api: Api, query: str) -> None:
     await api.config("a")
     body = {"metadata": {"name": "a"}}
     for method, url in (("GET", CONFIGS), ("GET", f"{CONFIGS}/a"), ("PUT", f"{CONFIGS}/a"), ("DELETE", f"{CONFIGS}/a")):
@@ -86,7 +86,7 @@ async def test_a_timeout_is_a_duration(api: Api, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["timeoutSeconds=abc", "timeoutSeconds=1.5", "watch=1&timeoutSeconds=abc"])
-async def test_seconds_are_a_number(api: Api, query: str) -> None:
+async def test_timeout_seconds_must_be_a_number(api: Api, query: str) -> None:
     assert (await api.get(f"{CONFIGS}?{query}")).status == 400
 
 
@@ -100,7 +100,7 @@ async def test_seconds_are_a_number(api: Api, query: str) -> None:
         ("json-patch+json", [{"op": "remove", "path": "/metadata/name"}]),
     ],
 )
-async def test_a_patch_that_renames_is_a_bad_request(api: Api, form: str, body: Any) -> None:
+async def test_renaming_patch_is_a_bad_request(api: Api, form: str, body: Any) -> None:
     await api.config("a")
     answer = await api.patch(f"{CONFIGS}/a", body, form)
     assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
@@ -115,7 +115,7 @@ async def test_a_patch_that_renames_is_a_bad_request(api: Api, form: str, body: 
         {"op": "add", "path": "data", "value": 1},
     ],
 )
-async def test_unknown_operations_of_a_json_patch_are_invalid(api: Api, operation: Any) -> None:
+async def test_unknown_json_patch_operation_is_invalid(api: Api, operation: Any) -> None:
     await api.config("a")
     answer = await api.patch(f"{CONFIGS}/a", [operation], "json-patch+json")
     assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
@@ -134,7 +134,7 @@ async def test_unknown_operations_of_a_json_patch_are_invalid(api: Api, operatio
         ("merge-patch+json", {"kind": "Secret"}, ""),
     ],
 )
-async def test_a_patch_that_leaves_no_object_of_its_kind_is_invalid(api: Api, form: str, body: Any, query: str) -> None:
+async def test_patch_removing_kind_or_metadata_is_invalid(api: Api, form: str, body: Any, query: str) -> None:
     await api.config("a", x="1")
     answer = await api.patch(f"{CONFIGS}/a{query}", body, form)
     assert (answer.status, answer.tree["reason"]) == (422, "Invalid")

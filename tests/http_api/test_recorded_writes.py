@@ -1,9 +1,8 @@
-"""What kube-apiserver 1.36 answered to writes of good objects that were changed at random, each without effect
-(`dryRun=All`).
+"""Results of kube-apiserver 1.36 for writes of valid objects with random changes, without effect (`dryRun=All`).
 
-A line of `recorded_writes/*.jsonl` is a kind, a verb, further parameters of the query, the changes of the good object
-(paths and values; `<gone>` takes away), then code and reason of the answer, the reasons and fields of its causes, and
-what the object of an answer shows (paths and values).
+A line of `recorded_writes/*.jsonl` is a kind, a verb, further query parameters, the changes of the valid object (paths
+and values; `<gone>` removes one), then code and reason of the answer, the reasons and fields of its causes, and the
+fields of the returned object (paths and values).
 """
 
 import copy
@@ -45,37 +44,37 @@ for file in sorted((TESTS / "recorded_writes").glob("*.jsonl")):
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))
-async def test_answers_are_those_of_a_real_server(api: Any, name: str) -> None:
+async def test_results_match_kube_apiserver(api: Any, name: str) -> None:
     good = await prepared(api, name)
     wrong = []
     for verb, query, changes, *told in RECORDED[name]:
         method, media = METHODS[verb]
         url = collection(name) if verb == "create" else f"{collection(name)}/{good['metadata']['name']}"
-        body = json.dumps(changed(good, changes)).encode()
+        body = json.dumps(with_changes(good, changes)).encode()
         answer = await api.ask(method, f"{url}?dryRun=All{query}", body, content_type=media, user_agent="fuzz/1")
-        found = said(answer.status, answer.tree, told[-1])
+        found = result_of(answer.status, answer.tree, told[-1])
         if found != told:
             wrong.append({"changes": changes, "verb": verb, "query": query, "real": told, "ours": found})
     assert wrong == []
 
 
 async def prepared(api: Any, name: str) -> Tree:
-    """The good object of a kind, stored with all that it needs, as it was sent."""
+    """The valid object of a kind as it was sent; it is stored with everything it needs."""
     good: dict[str, Tree] = {}
     await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     for tree in yaml.safe_load_all(GOOD.read_text()):
         good.setdefault(f"{tree['apiVersion']}/{tree['kind']}", tree)
         if f"{tree['apiVersion']}/{tree['kind']}" in BESIDE:
-            await api.ask("POST", collection(f"{tree['apiVersion']}/{tree['kind']}"), placed(tree))
+            await api.ask("POST", collection(f"{tree['apiVersion']}/{tree['kind']}"), in_namespace(tree))
     for account in ("default", "robot"):
         await api.ask("POST", collection("v1/ServiceAccount"), {"metadata": {"name": account}})
-    tree = placed(good[name])
+    tree = in_namespace(good[name])
     await api.ask("POST", collection(name), tree)
     return tree
 
 
-def placed(tree: Tree) -> Tree:
-    """A good object in the namespace of the recording."""
+def in_namespace(tree: Tree) -> Tree:
+    """A valid object in the recorded namespace."""
     tree = copy.deepcopy(tree)
     tree["metadata"].pop("resourceVersion", None)
     if KINDS[f"{tree['apiVersion']}/{tree['kind']}"].namespaced:
@@ -92,8 +91,8 @@ def collection(name: str) -> str:
     return f"{group}/namespaces/{NAMESPACE}/{kind.plural}" if kind.namespaced else f"{group}/{kind.plural}"
 
 
-def changed(good: Tree, changes: Changes) -> Any:
-    """The good object with changes; an empty path is the whole of it."""
+def with_changes(good: Tree, changes: Changes) -> Any:
+    """The valid object with changes; an empty path replaces all of it."""
     root = {"": copy.deepcopy(good)}
     for path, value in changes:
         parent: Any = root
@@ -107,15 +106,15 @@ def changed(good: Tree, changes: Changes) -> Any:
     return root[""]
 
 
-def said(code: int, tree: Tree, shows: Changes) -> list[Any]:
-    """What an answer says of what was recorded."""
+def result_of(code: int, tree: Tree, shows: Changes) -> list[Any]:
+    """The recorded parts of an answer."""
     if code < 400:
-        return [code, "", [], [[path, shown(tree, path)] for path, _ in shows]]
+        return [code, "", [], [[path, value_at(tree, path)] for path, _ in shows]]
     causes = {(cause.get("reason"), cause.get("field")) for cause in tree.get("details", {}).get("causes", ())}
     return [code, tree.get("reason", ""), sorted(map(list, causes)), []]
 
 
-def shown(tree: Any, path: Steps) -> Any:
+def value_at(tree: Any, path: Steps) -> Any:
     """The value at a path."""
     for step in path:
         if (type(tree) is list and int(step) >= len(tree)) or (type(tree) is dict and step not in tree):

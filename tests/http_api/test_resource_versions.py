@@ -11,7 +11,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 async def past(api: Any) -> list[str]:
-    """Three versions of a collection: {a}, {a, b}, {b}; `a` lives twice as long as it should."""
+    """Three versions of a collection: {a}, {a, b}, {b}; `a` lives in two of them."""
     versions = [(await api.config("a")).version, (await api.config("b")).version]
     await api.delete(f"{CONFIGS}/a")
     versions.append((await api.get(CONFIGS)).version)
@@ -19,7 +19,7 @@ async def past(api: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("which", ["", "0", "past"])
-async def test_get_is_never_older_than_asked_and_here_always_the_newest(api: Any, which: str) -> None:
+async def test_get_returns_the_latest_version(api: Any, which: str) -> None:
     """Table get: Most Recent, Any, Not older than."""
     made = await api.config("a", k="old")
     new = await api.ask("PUT", f"{CONFIGS}/a", {"metadata": {"name": "a"}, "data": {"k": "new"}})
@@ -55,7 +55,9 @@ INVALID = 422
         ("Nonsense", "", "first", INVALID),
     ],
 )
-async def test_list(api: Any, past: list[str], match: str, limit: str, version: str, expected: Any) -> None:
+async def test_list_by_version_and_match(
+    api: Any, past: list[str], match: str, limit: str, version: str, expected: Any
+) -> None:
     """Table list, all rows but those with a token; Exact answers with exactly the version asked for."""
     version = past[0] if version == "first" else version
     said = {"resourceVersionMatch": match, "limit": limit, "resourceVersion": version}
@@ -69,7 +71,7 @@ async def test_list(api: Any, past: list[str], match: str, limit: str, version: 
 
 
 @pytest.mark.parametrize(("version", "status"), [("", 200), ("0", 200), ("other", 400)])
-async def test_list_with_a_token(api: Any, past: list[str], version: str, status: int) -> None:
+async def test_list_with_continue_token(api: Any, past: list[str], version: str, status: int) -> None:
     """Table list, the row of continuation: the version is the token's, and no other may be named."""
     first = await api.get(f"{CONFIGS}?limit=1&labelSelector=of&resourceVersion={past[1]}")
     token = first.tree["metadata"]["continue"]
@@ -89,8 +91,8 @@ async def test_list_with_a_token(api: Any, past: list[str], version: str, status
         ("first", [("ADDED", "b"), ("DELETED", "a"), ("ADDED", "c")]),
     ],
 )
-async def test_watch(api: Any, past: list[str], version: str, expected: list[tuple[str, str]]) -> None:
-    """Table watch: state first without a version, changes alone after an exact one."""
+async def test_watch_by_version(api: Any, past: list[str], version: str, expected: list[tuple[str, str]]) -> None:
+    """Table watch: the state first without a version, only changes after an exact one."""
     version = past[0] if version == "first" else version
     url = f"{CONFIGS}?watch=1&timeoutSeconds=9&labelSelector=of&resourceVersion={version}"
     async with asyncio.TaskGroup() as group:
@@ -103,7 +105,7 @@ async def test_watch(api: Any, past: list[str], version: str, expected: list[tup
 @pytest.mark.virtual
 @pytest.mark.parametrize("query", ["", "limit=2&", "resourceVersionMatch=Exact&", "resourceVersionMatch=NotOlderThan&"])
 @pytest.mark.parametrize("what", [f"{CONFIGS}?", f"{CONFIGS}/a?"])
-async def test_a_version_from_the_future(api: Any, what: str, query: str) -> None:
+async def test_future_version_times_out(api: Any, what: str, query: str) -> None:
     """Errors: 504 after a brief wait, saying `Too large resource version`, with the seconds to wait."""
     await api.config("a")
     answer = await api.get(f"{what}{query}resourceVersion=1000000")
@@ -113,7 +115,7 @@ async def test_a_version_from_the_future(api: Any, what: str, query: str) -> Non
 
 
 @pytest.mark.virtual
-async def test_a_version_about_to_come_is_waited_for(api: Any) -> None:
+async def test_version_about_to_be_reached_is_awaited(api: Any) -> None:
     """Not older than: the answer comes once the server has reached the version."""
     now = int((await api.get(CONFIGS)).version)
     async with asyncio.TaskGroup() as group:
@@ -128,7 +130,7 @@ async def test_a_version_about_to_come_is_waited_for(api: Any) -> None:
     "query", ["resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=1&limit=1", "watch=1&resourceVersion=1"]
 )
 @pytest.mark.virtual
-async def test_what_history_no_longer_holds_is_gone(serve: Any, query: str) -> None:
+async def test_expired_version_is_gone(serve: Any, query: str) -> None:
     """Exact, Start at Exact: 410 Gone when the version is unavailable; Limits: history of five minutes."""
     async with serve() as api:
         await api.config("a")
@@ -139,7 +141,7 @@ async def test_what_history_no_longer_holds_is_gone(serve: Any, query: str) -> N
 
 
 @pytest.mark.virtual
-async def test_every_version_of_the_last_five_minutes_can_be_listed(api: Any) -> None:
+async def test_every_version_of_last_five_minutes_can_be_listed(api: Any) -> None:
     """Exact and Limits: each version of the window is answered as it was."""
     versions = []
     for number in range(20):

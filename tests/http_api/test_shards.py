@@ -12,12 +12,12 @@ GATE = "--feature-gates=ShardedListAndWatch=true"
 CONFIGS = "/api/v1/configmaps?labelSelector=x=y"
 
 
-def selecting(field: str, index: int, count: int) -> str:
+def shard_query(field: str, index: int, count: int) -> str:
     return f"&shardSelector={even_shard(field, index, count)}"
 
 
-async def made(api: Any, namespaces: tuple[str, ...] = ("red", "blue"), each: int = 6) -> dict[str, str]:
-    """Make config maps; return their uids by namespace and name."""
+async def create_config_maps(api: Any, namespaces: tuple[str, ...] = ("red", "blue"), each: int = 6) -> dict[str, str]:
+    """Create config maps; return their uids by namespace and name."""
     found = {}
     for namespace in namespaces:
         await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
@@ -43,11 +43,11 @@ def keys(tree: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize(("field", "count"), [(UID, 1), (UID, 3), (NAMESPACE, 2), (NAMESPACE, 5)])
-async def test_the_shards_of_a_list_make_up_the_whole(sharded: Any, field: str, count: int) -> None:
-    uids = await made(sharded)
+async def test_shards_of_a_list_add_up_to_the_whole(sharded: Any, field: str, count: int) -> None:
+    uids = await create_config_maps(sharded)
     seen: list[str] = []
     for index in range(count):
-        tree = (await sharded.get(CONFIGS + selecting(field, index, count))).tree
+        tree = (await sharded.get(CONFIGS + shard_query(field, index, count))).tree
         shard = even_shard(field, index, count)
         assert tree["metadata"]["shardInfo"] == {"selector": str(shard)}
         found = keys(tree)
@@ -57,9 +57,9 @@ async def test_the_shards_of_a_list_make_up_the_whole(sharded: Any, field: str, 
     assert sorted(seen) == sorted(uids)
 
 
-async def test_pieces_of_a_shard_go_on_within_it(sharded: Any) -> None:
-    uids = await made(sharded)
-    chosen, found, token = selecting(UID, 0, 2), set(), ""
+async def test_chunks_of_a_shard_stay_within_it(sharded: Any) -> None:
+    uids = await create_config_maps(sharded)
+    chosen, found, token = shard_query(UID, 0, 2), set(), ""
     while True:
         metadata = (await sharded.get(f"{CONFIGS}{chosen}&limit=2&continue={token}")).tree
         found |= keys(metadata)
@@ -71,16 +71,16 @@ async def test_pieces_of_a_shard_go_on_within_it(sharded: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_watches_of_shards_tell_every_change_once(sharded: Any) -> None:
+async def test_watches_of_all_shards_deliver_each_change_once(sharded: Any) -> None:
     version = (await sharded.get(CONFIGS)).version
-    uids = await made(sharded)
+    uids = await create_config_maps(sharded)
     for key in uids:
         namespace, name = key.split("/")
         await sharded.delete(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
     told = []
     for index in range(2):
         answer = await sharded.get(
-            f"{CONFIGS}{selecting(UID, index, 2)}&watch=1&timeoutSeconds=1&resourceVersion={version}"
+            f"{CONFIGS}{shard_query(UID, index, 2)}&watch=1&timeoutSeconds=1&resourceVersion={version}"
         )
         shard = even_shard(UID, index, 2)
         events = [event for event in lines(answer) if event["type"] != "BOOKMARK"]
@@ -90,44 +90,44 @@ async def test_watches_of_shards_tell_every_change_once(sharded: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_streamed_list_of_a_shard_is_that_shard(sharded: Any) -> None:
-    uids = await made(sharded)
+async def test_streaming_list_is_limited_to_its_shard(sharded: Any) -> None:
+    uids = await create_config_maps(sharded)
     streaming = "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    answer = await sharded.get(f"{CONFIGS}{selecting(UID, 1, 2)}{streaming}&timeoutSeconds=1")
+    answer = await sharded.get(f"{CONFIGS}{shard_query(UID, 1, 2)}{streaming}&timeoutSeconds=1")
     added = {event["object"]["metadata"]["uid"] for event in lines(answer) if event["type"] == "ADDED"}
     assert added == {uid for uid in uids.values() if even_shard(UID, 1, 2).has(uid)}
 
 
-async def test_a_collection_is_deleted_by_shards(sharded: Any) -> None:
-    uids = await made(sharded, ("red",))
-    gone = await sharded.delete(f"/api/v1/namespaces/red/configmaps?labelSelector=x=y{selecting(UID, 0, 2)}")
+async def test_collection_is_deleted_by_shard(sharded: Any) -> None:
+    uids = await create_config_maps(sharded, ("red",))
+    gone = await sharded.delete(f"/api/v1/namespaces/red/configmaps?labelSelector=x=y{shard_query(UID, 0, 2)}")
     left = keys((await sharded.get(CONFIGS)).tree)
     assert left == {key for key, uid in uids.items() if not even_shard(UID, 0, 2).has(uid)}
     assert keys(gone.tree) == set(uids) - left
 
 
-async def test_objects_without_a_namespace_have_the_empty_one(sharded: Any) -> None:
-    """Its hash is 0xcbf29ce484222325: the upper half."""
-    assert (await sharded.get("/api/v1/namespaces?x=y" + selecting(NAMESPACE, 0, 2))).tree["items"] == []
-    assert (await sharded.get("/api/v1/namespaces?x=y" + selecting(NAMESPACE, 1, 2))).tree["items"]
+async def test_cluster_scoped_objects_hash_an_empty_namespace(sharded: Any) -> None:
+    """The hash of the empty string is 0xcbf29ce484222325, in the upper half."""
+    assert (await sharded.get("/api/v1/namespaces?x=y" + shard_query(NAMESPACE, 0, 2))).tree["items"] == []
+    assert (await sharded.get("/api/v1/namespaces?x=y" + shard_query(NAMESPACE, 1, 2))).tree["items"]
 
 
 @pytest.mark.parametrize("accept", ["Table", "PartialObjectMetadataList"])
-async def test_other_views_do_not_name_the_shard(sharded: Any, accept: str) -> None:
+async def test_other_representations_have_no_shard_info(sharded: Any, accept: str) -> None:
     accept = f"application/json;as={accept};v=v1;g=meta.k8s.io"
-    answer = await sharded.get(CONFIGS + selecting(UID, 0, 2), accept=accept)
+    answer = await sharded.get(CONFIGS + shard_query(UID, 0, 2), accept=accept)
     assert "shardInfo" not in answer.tree["metadata"]
 
 
 @pytest.mark.parametrize("more", ["", "&watch=1&timeoutSeconds=1"])
-async def test_a_selector_that_is_none_is_refused_with_500_and_no_reason(sharded: Any, more: str) -> None:
+async def test_malformed_selector_gets_500_without_reason(sharded: Any, more: str) -> None:
     refusal = (await sharded.get(f"{CONFIGS}&shardSelector=abc{more}")).tree
     assert (refusal["code"], "reason" in refusal) == (500, False)
     assert refusal["message"].startswith("invalid shard selector: unexpected expression kind 3")
 
 
-async def test_without_the_gate_the_parameter_means_nothing(api: Any) -> None:
-    uids = await made(api)
+async def test_without_gate_the_parameter_is_ignored(api: Any) -> None:
+    uids = await create_config_maps(api)
     for text in ("abc", even_shard(UID, 0, 2)):
         tree = (await api.get(f"{CONFIGS}&shardSelector={text}")).tree
         assert keys(tree) >= set(uids)
@@ -135,8 +135,8 @@ async def test_without_the_gate_the_parameter_means_nothing(api: Any) -> None:
 
 
 async def test_watches_of_shards_are_counted(sharded: Any) -> None:
-    await made(sharded)
-    stream = (await sharded.send("GET", f"{CONFIGS}{selecting(UID, 0, 2)}&watch=1")).body
+    await create_config_maps(sharded)
+    stream = (await sharded.send("GET", f"{CONFIGS}{shard_query(UID, 0, 2)}&watch=1")).body
     await anext(stream)
     shown = (await sharded.get("/metrics")).body.decode()
     assert 'apiserver_watch_shards_total{group="",resource="configmaps"} 1' in shown

@@ -19,7 +19,7 @@ def web(**more: Any) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
 
 
-async def test_a_put_replaces_the_whole_and_a_stale_one_is_refused(api: Any) -> None:
+async def test_put_replaces_object_and_stale_put_conflicts(api: Any) -> None:
     """Rule 1 and Errors: 409 Conflict for a stale resourceVersion."""
     read = (await api.config("a", k="1", m="2")).tree
     await api.patch(f"{CONFIGS}/a", {"data": {"k": "3"}})
@@ -38,7 +38,7 @@ async def test_a_put_replaces_the_whole_and_a_stale_one_is_refused(api: Any) -> 
         ("strategic-merge-patch+json", {"data": {"k": "2"}}),
     ],
 )
-async def test_each_patch_changes_what_it_names(api: Any, form: str, patch: Any) -> None:
+async def test_each_patch_type_changes_only_named_fields(api: Any, form: str, patch: Any) -> None:
     """Rule 2 and Headers and media types: three patch forms; one of a missing object is not found."""
     await api.config("a", k="1", m="1")
     assert (await api.patch(f"{CONFIGS}/a", patch, form)).tree["data"] == {"k": "2", "m": "1"}
@@ -54,7 +54,7 @@ async def test_apply_creates_or_patches(api: Any) -> None:
     assert (await api.patch(url, text, "apply-patch+yaml")).tree["data"] == {"k": "2"}
 
 
-async def test_a_json_patch_may_demand(api: Any) -> None:
+async def test_failed_json_patch_test_changes_nothing(api: Any) -> None:
     """Rule 3: a `test` that does not hold makes the operation fail, and nothing is changed."""
     before = await api.config("a", k="1")
     patch = [{"op": "replace", "path": "/data/k", "value": "2"}, {"op": "test", "path": "/data/k", "value": "1"}]
@@ -64,7 +64,7 @@ async def test_a_json_patch_may_demand(api: Any) -> None:
 
 
 @pytest.mark.parametrize("form", ["merge-patch+json", "strategic-merge-patch+json"])
-async def test_a_patch_may_be_conditional(api: Any, form: str) -> None:
+async def test_patch_can_be_conditional(api: Any, form: str) -> None:
     """Rule 4: on the resourceVersion it names."""
     old = (await api.config("a", k="1")).version
     await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})
@@ -75,7 +75,7 @@ async def test_a_patch_may_be_conditional(api: Any, form: str) -> None:
 
 
 @pytest.mark.virtual
-async def test_many_who_retry_lose_no_update(api: Any) -> None:
+async def test_concurrent_writers_with_retries_lose_no_update(api: Any) -> None:
     """Rule 4: with retries on conflict, every writer's change is there in the end."""
     await api.config("a")
 
@@ -93,7 +93,7 @@ async def test_many_who_retry_lose_no_update(api: Any) -> None:
     assert len((await api.get(f"{CONFIGS}/a")).tree["data"]) == 20
 
 
-async def test_apply_owns_and_conflicts_and_may_be_forced(api: Any) -> None:
+async def test_apply_conflicts_unless_forced(api: Any) -> None:
     """Rule 5: managed fields are tracked, conflicts detected, and overridden by `force`."""
     url = f"{DEPLOYMENTS}/web?fieldManager="
     assert (await api.patch(f"{url}one", web(replicas=1), "apply-patch+yaml")).status == 201
@@ -112,8 +112,8 @@ async def test_apply_owns_and_conflicts_and_may_be_forced(api: Any) -> None:
     assert owners == {"two"}
 
 
-async def test_apply_takes_back_what_it_no_longer_says(api: Any) -> None:
-    """Rule 5: a field its only owner leaves out is removed; one that others own stays."""
+async def test_apply_removes_fields_left_out(api: Any) -> None:
+    """Rule 5: a field that its only owner leaves out is removed; co-owned fields stay."""
     url = f"{CONFIGS}/a?fieldManager="
     say = lambda **data: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}  # noqa: E731
     await api.patch(f"{url}one", say(mine="1", ours="1"), "apply-patch+yaml")
@@ -122,8 +122,8 @@ async def test_apply_takes_back_what_it_no_longer_says(api: Any) -> None:
     assert left.tree["data"] == {"ours": "1", "yours": "2"}
 
 
-async def test_ordinary_writers_own_what_they_write(api: Any) -> None:
-    """Rule 5: managed fields are kept for create, update and patch; the manager is named by the client."""
+async def test_other_writes_record_managed_fields(api: Any) -> None:
+    """Rule 5: managed fields are recorded for create, update and patch; the client names the manager."""
     made = await api.ask("POST", f"{CONFIGS}?fieldManager=maker", {"metadata": {"name": "a"}, "data": {"k": "1"}})
     (entry,) = made.tree["metadata"]["managedFields"]
     assert (entry["manager"], entry["operation"], entry["apiVersion"]) == ("maker", "Update", "v1")
@@ -133,8 +133,8 @@ async def test_ordinary_writers_own_what_they_write(api: Any) -> None:
     assert owners == {"maker": {"f:data": {}}, "kubectl": {"f:data": {"f:k": {}}}}
 
 
-async def test_apply_needs_a_manager_and_a_whole_name(api: Any) -> None:
-    """Rule 5: what an apply must say."""
+async def test_apply_needs_a_manager_and_a_name(api: Any) -> None:
+    """Rule 5: required parameters of an apply."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     assert (await api.patch(f"{CONFIGS}/a", body, "apply-patch+yaml")).status == 422
     assert (await api.patch(f"{CONFIGS}/b?fieldManager=me", body, "apply-patch+yaml")).status == 400
@@ -156,7 +156,7 @@ async def test_apply_needs_a_manager_and_a_whole_name(api: Any) -> None:
         ),
     ],
 )
-async def test_strategic_merge_knows_the_lists_of_built_in_kinds(api: Any, patch: Any, names: list[str]) -> None:
+async def test_strategic_merge_uses_merge_keys(api: Any, patch: Any, names: list[str]) -> None:
     """Headers and media types: strategic merge, with its directives."""
     await api.ask("POST", DEPLOYMENTS, web())
     body = {"spec": {"template": {"spec": patch}}}
@@ -165,8 +165,8 @@ async def test_strategic_merge_knows_the_lists_of_built_in_kinds(api: Any, patch
 
 
 @pytest.mark.parametrize("form", ["json", "json-patch+yaml", "x-yaml", "strategic-merge-patch+cbor"])
-async def test_other_forms_of_patch_are_not_taken(api: Any, form: str) -> None:
-    """Headers and media types: there is no other form; 415 names those there are."""
+async def test_other_patch_types_are_rejected(api: Any, form: str) -> None:
+    """Headers and media types: other types get 415, which lists the supported ones."""
     await api.config("a")
     answer = await api.patch(f"{CONFIGS}/a", {}, form)
     assert (answer.status, answer.tree["reason"]) == (415, "UnsupportedMediaType")
@@ -177,7 +177,7 @@ async def test_other_forms_of_patch_are_not_taken(api: Any, form: str) -> None:
     "body", [b"", b"{", b"[]", b'"text"', b"null", json.dumps({"metadata": {"name": "b"}}).encode()]
 )
 @pytest.mark.parametrize("form", ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json"])
-async def test_a_patch_that_is_none_changes_nothing(api: Any, form: str, body: bytes) -> None:
+async def test_malformed_patch_changes_nothing(api: Any, form: str, body: bytes) -> None:
     """Errors: bad input is a 4xx, and the object stays as it is (an empty list of operations does nothing)."""
     before = await api.config("a", k="1")
     status = (await api.patch(f"{CONFIGS}/a", body, form)).status
@@ -185,8 +185,8 @@ async def test_a_patch_that_is_none_changes_nothing(api: Any, form: str, body: b
     assert (await api.get(f"{CONFIGS}/a")).tree == before.tree
 
 
-async def test_template_generation_of_daemon_set_set_by_client_is_reset(api: Any) -> None:
-    """Only the server counts the templates of a daemon set, however often a client changes the annotation."""
+async def test_daemon_set_template_generation_from_client_is_reset(api: Any) -> None:
+    """Only the server counts the templates of a daemon set, even if a client changes the annotation."""
     daemon_sets, annotation = "/apis/apps/v1/namespaces/default/daemonsets", "deprecated.daemonset.template.generation"
     made = {**web(), "kind": "DaemonSet"}
     assert (await api.ask("POST", daemon_sets, made)).tree["metadata"]["annotations"] == {annotation: "1"}

@@ -1,4 +1,4 @@
-"""What may stand for an object: only what fits what is answered."""
+"""Representations that do not fit the answer are not acceptable."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ ASKED = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
         ("POST", "/api/v1/namespaces/default/serviceaccounts/s/token", TABLE, 406),
     ],
 )
-async def test_views_that_do_not_fit_are_not_acceptable(
+async def test_unsuitable_representations_are_not_acceptable(
     api: Api, method: str, url: str, accept: str, status: int
 ) -> None:
     await api.config("a")

@@ -11,8 +11,8 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 END = "k8s.io/initial-events-end"
 
 
-async def watched(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
-    """The events of nine seconds, during which the acts happen one after the other."""
+async def watch_during(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
+    """The events of nine seconds, during which the acts run one after the other."""
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(api.get(f"{CONFIGS}?watch=1&timeoutSeconds=9&{query}"))
         await asyncio.sleep(1)
@@ -21,16 +21,16 @@ async def watched(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]:
     return list(map(json.loads, watching.result().body.splitlines()))
 
 
-def told(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def types_and_names(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
 @pytest.mark.virtual
-async def test_from_the_version_of_a_list_every_change_is_told_once(api: Any) -> None:
+async def test_every_change_after_a_list_is_delivered_once(api: Any) -> None:
     """Rules 1 and 2: create, update, patch and delete after the version, each with the whole object."""
     await api.config("a")
     version = (await api.get(CONFIGS)).version
-    events = await watched(
+    events = await watch_during(
         api,
         f"resourceVersion={version}",
         api.config("b"),
@@ -38,24 +38,24 @@ async def test_from_the_version_of_a_list_every_change_is_told_once(api: Any) ->
         api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}}),
         api.delete(f"{CONFIGS}/b"),
     )
-    assert told(events) == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert types_and_names(events) == [("ADDED", "b"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "b")]
     assert events[2]["object"] == (await api.get(f"{CONFIGS}/a")).tree
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions == sorted(set(versions))
 
 
 @pytest.mark.virtual
-async def test_it_resumes_where_it_was_cut(api: Any) -> None:
-    """Rule 3: from the version last seen, nothing is missed and nothing comes twice."""
+async def test_interrupted_watch_resumes(api: Any) -> None:
+    """Rule 3: from the last seen version, nothing is missed or repeated."""
     version = (await api.config("a")).version
-    first = await watched(api, f"resourceVersion={version}", api.config("b"), api.config("c"))
+    first = await watch_during(api, f"resourceVersion={version}", api.config("b"), api.config("c"))
     seen = first[0]["object"]["metadata"]["resourceVersion"]
-    again = await watched(api, f"resourceVersion={seen}", api.config("d"))
-    assert told(again) == [("ADDED", "c"), ("ADDED", "d")]
+    again = await watch_during(api, f"resourceVersion={seen}", api.config("d"))
+    assert types_and_names(again) == [("ADDED", "c"), ("ADDED", "d")]
 
 
 @pytest.mark.virtual
-async def test_a_reader_the_history_has_left_behind_is_told_410(api: Any) -> None:
+async def test_slow_reader_gets_410(api: Any) -> None:
     """Rule 4, in an open stream: an ERROR event with the Status of 410 Gone, and the end."""
     version = (await api.config("a")).version
     response = await api.send("GET", f"{CONFIGS}?watch=1&resourceVersion={version}")
@@ -69,40 +69,40 @@ async def test_a_reader_the_history_has_left_behind_is_told_410(api: Any) -> Non
 
 
 @pytest.mark.virtual
-async def test_bookmarks_carry_nothing_but_the_version(api: Any) -> None:
+async def test_bookmarks_contain_only_the_resource_version(api: Any) -> None:
     """Rule 5 and Watch event: only when asked for; of the requested kind; `metadata.resourceVersion` alone."""
     version = (await api.get(CONFIGS)).version
-    events = await watched(api, f"resourceVersion={version}&allowWatchBookmarks=true", api.config("a"))
-    assert told(events) == [("ADDED", "a"), ("BOOKMARK", "")]
+    events = await watch_during(api, f"resourceVersion={version}&allowWatchBookmarks=true", api.config("a"))
+    assert types_and_names(events) == [("ADDED", "a"), ("BOOKMARK", "")]
     mark = events[1]["object"]
     assert (mark["kind"], mark["apiVersion"]) == ("ConfigMap", "v1")
     metadata = {name: value for name, value in mark["metadata"].items() if value is not None}
     assert metadata == {"resourceVersion": events[0]["object"]["metadata"]["resourceVersion"]}
-    assert told(await watched(api, f"resourceVersion={version}")) == [("ADDED", "a")]
+    assert types_and_names(await watch_during(api, f"resourceVersion={version}")) == [("ADDED", "a")]
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     "selector", ["labelSelector=tier%3Dweb", "labelSelector=tier=web", "labelSelector=tier in (web)"]
 )
-async def test_labels_that_begin_or_cease_to_match_are_additions_and_deletions(api: Any, selector: str) -> None:
-    """Events: ADDED also means that an object appears in a watch, DELETED that it has gone from it."""
+async def test_label_changes_are_sent_as_added_and_deleted(api: Any, selector: str) -> None:
+    """Events: ADDED also means that an object enters a selection, DELETED that it leaves it."""
     if "%3D" in selector:
         selector = selector.replace("%3D", "==")
     await api.config("a")
     version = (await api.get(CONFIGS)).version
     labelled = [api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"tier": tier}}}) for tier in ("web", "web", "db")]
     touched = api.patch(f"{CONFIGS}/a", {"data": {"k": "v"}})
-    events = await watched(api, f"{selector}&resourceVersion={version}", labelled[0], touched, *labelled[1:])
-    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    events = await watch_during(api, f"{selector}&resourceVersion={version}", labelled[0], touched, *labelled[1:])
+    assert types_and_names(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     last = events[2]["object"]
     assert last["metadata"]["labels"]["tier"] == "web"
     assert last["metadata"]["resourceVersion"] == (await api.get(f"{CONFIGS}/a")).version
 
 
 @pytest.mark.virtual
-async def test_fields_select_as_labels_do(api: Any) -> None:
-    """Events, with a field selector: a Pod appears when it is bound and goes when it ends."""
+async def test_field_changes_are_sent_as_added_and_deleted(api: Any) -> None:
+    """Events, with a field selector: a Pod enters when it is bound and leaves when it ends."""
     pods = "/api/v1/namespaces/default/pods"
     made = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     await api.ask("POST", pods, made)
@@ -117,7 +117,7 @@ async def test_fields_select_as_labels_do(api: Any) -> None:
     assert watching.result().events == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
 
 
-async def test_a_single_object_is_got_and_not_watched(api: Any) -> None:
+async def test_get_of_single_object_ignores_watch(api: Any) -> None:
     """Query parameters: `watch` is one of GET on a collection."""
     await api.config("a")
     assert (await api.get(f"{CONFIGS}/a?watch=1")).tree["kind"] == "ConfigMap"
@@ -128,7 +128,7 @@ async def test_a_single_object_is_got_and_not_watched(api: Any) -> None:
     "url",
     [f"{CONFIGS}?watch=1&fieldSelector=metadata.name=a", "/api/v1/watch/namespaces/default/configmaps/a?"],
 )
-async def test_a_single_name_can_be_watched(api: Any, url: str) -> None:
+async def test_single_name_can_be_watched(api: Any, url: str) -> None:
     """Watching one object, by the field selector of its name and by the older path."""
     await api.config("b")
     async with asyncio.TaskGroup() as group:
@@ -142,15 +142,15 @@ async def test_a_single_name_can_be_watched(api: Any, url: str) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("version", ["", "0", "now"])
-async def test_a_streaming_list_is_the_state_and_a_closing_bookmark(api: Any, version: str) -> None:
-    """Streaming lists, rules 1 and 3: ADDED for all that is, a marked BOOKMARK, then a normal watch."""
+async def test_streaming_list_sends_state_and_bookmark(api: Any, version: str) -> None:
+    """Streaming lists, rules 1 and 3: ADDED for the state, a marked BOOKMARK, then a normal watch."""
     await api.delete(CONFIGS)
     await api.config("a")
     now = (await api.config("b")).version
     version = now if version == "now" else version
     query = f"sendInitialEvents=true&allowWatchBookmarks=true&resourceVersion={version}"
-    events = await watched(api, f"{query}&resourceVersionMatch=NotOlderThan", api.config("c"))
-    assert told(events)[:4] == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", ""), ("ADDED", "c")]
+    events = await watch_during(api, f"{query}&resourceVersionMatch=NotOlderThan", api.config("c"))
+    assert types_and_names(events)[:4] == [("ADDED", "a"), ("ADDED", "b"), ("BOOKMARK", ""), ("ADDED", "c")]
     mark = events[2]["object"]["metadata"]
     assert mark["annotations"] == {END: "true"}
     assert mark["resourceVersion"] == now
@@ -181,12 +181,12 @@ async def test_bookmark_has_zero_object_of_its_kind(api: Any, form: str) -> None
 
 
 @pytest.mark.virtual
-async def test_without_bookmarks_the_state_has_no_closing_mark(api: Any) -> None:
+async def test_streaming_list_without_bookmarks_has_no_end_mark(api: Any) -> None:
     """Streaming lists, rule 1: the BOOKMARK comes when `allowWatchBookmarks=true`."""
     await api.delete(CONFIGS)
     await api.config("a")
-    events = await watched(api, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", api.config("b"))
-    assert told(events) == [("ADDED", "a"), ("ADDED", "b")]
+    events = await watch_during(api, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", api.config("b"))
+    assert types_and_names(events) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,15 @@ async def test_without_bookmarks_the_state_has_no_closing_mark(api: Any) -> None
         ("watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=2", "resourceVersionMatch"),
     ],
 )
-async def test_a_streaming_list_needs_its_match(api: Any, query: str, field: str) -> None:
+async def test_streaming_list_needs_resource_version_match(api: Any, query: str, field: str) -> None:
     """Streaming lists, rule 2."""
     answer = await api.get(f"{CONFIGS}?{query}")
     assert (answer.status, answer.tree["details"]["causes"][0]["field"]) == (422, field)
 
 
 @pytest.mark.virtual
-async def test_streaming_lists_can_be_switched_off(serve: Any) -> None:
-    """Streaming lists are gated; a client that is refused lists as it always did."""
+async def test_streaming_lists_can_be_disabled(serve: Any) -> None:
+    """Streaming lists are gated; a rejected client falls back to list."""
     async with serve("--feature-gates=WatchList=false") as api:
         answer = await api.get(f"{CONFIGS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         assert (answer.status, answer.tree["reason"]) == (422, "Invalid")

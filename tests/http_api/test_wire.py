@@ -1,4 +1,4 @@
-"""What is on the wire as the real API server writes it, whatever the documents leave open."""
+"""Details on the wire that the documents leave open, as in kube-apiserver."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ _POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image"
         ({"podIP": "10.1.2.3"}, {"podIP": None, "podIPs": None}, None, None),
     ],
 )  # fmt: skip
-async def test_pod_ip_and_pod_ips_follow_each_other(
+async def test_pod_ip_and_pod_ips_are_synchronized(
     api: Api, before: Any, patch: Any, address: str | None, addresses: list[str] | None
 ) -> None:
     assert (await api.ask("POST", PODS, _POD)).status == 201
@@ -48,7 +48,7 @@ async def test_pod_ip_and_pod_ips_follow_each_other(
         ({"hostIP": "10.0.0.2", "hostIPs": [{"ip": "10.0.0.1"}]}, 422),
     ],
 )
-async def test_host_ip_is_the_first_of_host_ips_if_there_are_any(api: Api, status: Any, code: int) -> None:
+async def test_host_ip_must_be_the_first_of_host_ips(api: Api, status: Any, code: int) -> None:
     await api.ask("POST", PODS, _POD)
     answer = await api.patch(f"{PODS}/p/status", {"status": status})
     assert answer.status == code
@@ -59,7 +59,7 @@ async def test_host_ip_is_the_first_of_host_ips_if_there_are_any(api: Api, statu
 
 
 @pytest.mark.parametrize("said", [{}, {"endpoints": None, "ports": None}, {"endpoints": [], "ports": []}])
-async def test_an_endpoint_slice_always_has_endpoints_and_ports(api: Api, said: Any) -> None:
+async def test_endpoint_slice_always_has_endpoints_and_ports(api: Api, said: Any) -> None:
     body = {"metadata": {"name": "s"}, "addressType": "IPv4", **said}
     made = (await api.ask("POST", SLICES, body, user_agent="me/1")).tree
     assert (made["endpoints"], made["ports"]) == (None, None)
@@ -91,7 +91,7 @@ async def test_managed_fields_have_sorted_keys(api: Api) -> None:
     assert all(_in_order(entry["fieldsV1"]) for entry in handed["metadata"]["managedFields"])
 
 
-async def test_each_warning_has_a_header_of_its_own(api: Api) -> None:
+async def test_each_warning_has_its_own_header(api: Api) -> None:
     body = {"metadata": {"name": "a"}, "first": 1, "second, third": 2}
     response = await api.send("POST", CONFIGS, body)
     told = ('299 - "unknown field \\"first\\""', '299 - "unknown field \\"second, third\\""')
@@ -108,8 +108,8 @@ TYPE = {"apiVersion": "v1", "kind": "ConfigMap"}
 
 
 @pytest.mark.parametrize("query", ["", "?pretty=true", "?limit=1", "?labelSelector=of"])
-async def test_items_of_a_list_have_no_type(api: Api, query: str) -> None:
-    """The list says what they are."""
+async def test_list_items_have_no_type(api: Api, query: str) -> None:
+    """The list has the type."""
     made = [(await api.config(name, k="v")).tree for name in ("a", "b")]
     listed = (await api.get(f"{CONFIGS}{query}")).tree
     assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
@@ -117,7 +117,7 @@ async def test_items_of_a_list_have_no_type(api: Api, query: str) -> None:
     assert [item.keys() & TYPE.keys() for item in listed["items"]] == [set()] * len(listed["items"])
 
 
-async def test_items_of_a_long_list_have_no_type_either(api: Api) -> None:
+async def test_items_of_long_list_have_no_type(api: Api) -> None:
     for number in range(8):
         await api.config(f"a{number}", k="v" * 200_000)
     answer = await api.get(CONFIGS)
@@ -126,7 +126,7 @@ async def test_items_of_a_long_list_have_no_type_either(api: Api) -> None:
     assert all("kind" not in item and "apiVersion" not in item for item in answer.tree["items"])
 
 
-async def test_other_views_of_a_kind_have_no_type_in_lists_either(api: Api) -> None:
+async def test_items_of_converted_and_yaml_lists_have_no_type(api: Api) -> None:
     scaler = {
         "metadata": {"name": "h"},
         "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
@@ -138,10 +138,10 @@ async def test_other_views_of_a_kind_have_no_type_in_lists_either(api: Api) -> N
         assert "kind" not in item
         assert "apiVersion" not in item
     yaml = (await api.get(url, accept="application/yaml")).body
-    assert yaml.count(b"kind: ") == 2  # of the list and of the reference
+    assert yaml.count(b"kind: ") == 2  # the hashes of the list and of the reference
 
 
-async def test_what_stands_for_itself_has_its_type(api: Api) -> None:
+async def test_events_metadata_and_table_objects_have_a_type(api: Api) -> None:
     """Events of a watch, metadata alone, and objects in the rows of a table."""
     await api.config("a")
     watch = await api.get(f"{CONFIGS}?watch=1&timeoutSeconds=1&resourceVersion=0")

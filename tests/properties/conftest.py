@@ -1,4 +1,4 @@
-"""An API server in this process, on a memory store and in virtual time, spoken to in plain requests."""
+"""An API server in this process, on a memory store and in virtual time, called with plain requests."""
 
 import asyncio
 import json
@@ -31,11 +31,11 @@ class Api:
 
     @property
     def revision(self) -> int:
-        """The revision of the newest change."""
+        """The current revision."""
         return self.server.store.revision
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, bytes]:
-        """Code and whole body of the answer; `body` may be bytes or a tree, `more` is `headers` and query."""
+        """Code and whole body of the answer; `body` is bytes or an object, `more` are `headers` and query."""
         headers = more.pop("headers", {"content-type": "application/json"})
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         query = tuple((name, str(value)) for name, value in more.items())
@@ -72,5 +72,5 @@ def api() -> Iterator[Api]:
 
 @pytest.fixture(scope="session")
 def new_api() -> Callable[[], Api]:
-    """Makes servers for a test that needs many."""
+    """Creates servers for a test that needs many."""
     return Api

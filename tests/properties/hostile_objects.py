@@ -1,6 +1,4 @@
-"""Objects that the API server takes, each with one part that is as large as asked for; those who work on them should
-take their turns.
-"""
+"""Valid objects, each with one very large part; work on them must yield to the event loop."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -60,11 +58,11 @@ def preferred_terms(count: int) -> Tree:
     return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def some(count: int) -> Mapping[str, str]:
+def some_resources(count: int) -> Mapping[str, str]:
     return dict(list(RESOURCES.items())[:count])
 
 
-# Pods, by what there are many of.
+# Pods, by their large part.
 PODS: Mapping[str, Make] = {
     "containers": lambda n: pod({"containers": containers(n)}),
     "init containers": lambda n: pod({"initContainers": containers(n)}),
@@ -76,7 +74,7 @@ PODS: Mapping[str, Make] = {
     "arguments": lambda n: main(args=texts(n, "a{}")),
     "ports": lambda n: main(ports=[{"containerPort": 1 + number % 65535} for number in range(n)]),
     "host ports": lambda n: main(ports=[{"containerPort": 1 + x, "hostPort": 1 + x} for x in range(min(n, 65_000))]),
-    "resources": lambda n: main(resources={"limits": some(n // 2), "requests": some(n // 2)}),
+    "resources": lambda n: main(resources={"limits": some_resources(n // 2), "requests": some_resources(n // 2)}),
     "volumes": lambda n: pod({"volumes": [{"name": f"v{number}", "emptyDir": {}} for number in range(n)]}),
     "claims of volumes": (
         lambda n: pod(
@@ -129,7 +127,7 @@ PODS: Mapping[str, Make] = {
 }
 
 
-def of(kind: str, spec: Tree, **metadata: Any) -> Tree:
+def object_of(kind: str, spec: Tree, **metadata: Any) -> Tree:
     version, _, name = kind.rpartition("/")
     return {"apiVersion": version, "kind": name, "metadata": {"name": "large", **metadata}, "spec": spec}
 
@@ -140,13 +138,13 @@ def template(spec: Tree | None = None) -> Tree:
 
 def workload(kind: str, count: int, **more: Any) -> Tree:
     selector = {"matchLabels": LABELS, "matchExpressions": [expression(count)]}
-    return of(kind, {"selector": selector, "template": template(), **more})
+    return object_of(kind, {"selector": selector, "template": template(), **more})
 
 
 def job(count: int) -> Tree:
     rules = [{"action": "Ignore", "onPodConditions": [{"type": f"T{number}"}]} for number in range(min(count, 20))]
     spec = template({"restartPolicy": "Never", "containers": containers(count)})
-    return of("batch/v1/Job", {"template": spec, "podFailurePolicy": {"rules": rules}})
+    return object_of("batch/v1/Job", {"template": spec, "podFailurePolicy": {"rules": rules}})
 
 
 def claim_template(number: int) -> Tree:
@@ -158,7 +156,7 @@ def claim_template(number: int) -> Tree:
 OTHERS: Mapping[str, Make] = {
     "deployment's selector": lambda n: workload("apps/v1/Deployment", n),
     "deployment's containers": (
-        lambda n: of(
+        lambda n: object_of(
             "apps/v1/Deployment",
             {"selector": {"matchLabels": LABELS}, "template": template({"containers": containers(n)})},
         )
@@ -166,13 +164,13 @@ OTHERS: Mapping[str, Make] = {
     "replica set's selector": lambda n: workload("apps/v1/ReplicaSet", n),
     "daemon set's selector": lambda n: workload("apps/v1/DaemonSet", n),
     "daemon set's node affinity": (
-        lambda n: of(
+        lambda n: object_of(
             "apps/v1/DaemonSet",
             {"selector": {"matchLabels": LABELS}, "template": template({"affinity": node_terms(n)})},
         )
     ),
     "daemon set's tolerations": (
-        lambda n: of(
+        lambda n: object_of(
             "apps/v1/DaemonSet",
             {
                 "selector": {"matchLabels": LABELS},
@@ -187,7 +185,7 @@ OTHERS: Mapping[str, Make] = {
     ),
     "job": job,
     "cron job's schedule": (
-        lambda n: of(
+        lambda n: object_of(
             "batch/v1/CronJob",
             {
                 "schedule": ",".join(f"{x % 60:05}" for x in range(n // 6)) + " * * * *",
@@ -196,16 +194,16 @@ OTHERS: Mapping[str, Make] = {
         )
     ),
     "service's ports": (
-        lambda n: of(
+        lambda n: object_of(
             "v1/Service",
             {"selector": LABELS, "ports": [{"name": f"p{x}", "port": 1 + x} for x in range(min(n, 65_000))]},
         )
     ),
     "service's selector": (
-        lambda n: of("v1/Service", {"selector": {f"k{x}": "v" for x in range(n)}, "ports": [{"port": 80}]})
+        lambda n: object_of("v1/Service", {"selector": {f"k{x}": "v" for x in range(n)}, "ports": [{"port": 80}]})
     ),
     "service's external addresses": (
-        lambda n: of(
+        lambda n: object_of(
             "v1/Service", {"selector": LABELS, "ports": [{"port": 80}], "externalIPs": [address(x) for x in range(n)]}
         )
     ),
@@ -226,12 +224,12 @@ OTHERS: Mapping[str, Make] = {
         }
     ),
     "disruption budget": (
-        lambda n: of(
+        lambda n: object_of(
             "policy/v1/PodDisruptionBudget", {"minAvailable": 1, "selector": {"matchExpressions": [expression(n)]}}
         )
     ),
     "autoscaler's metrics": (
-        lambda n: of(
+        lambda n: object_of(
             "autoscaling/v2/HorizontalPodAutoscaler",
             {
                 "maxReplicas": 3,
@@ -246,9 +244,9 @@ OTHERS: Mapping[str, Make] = {
             },
         )
     ),
-    "quota": lambda n: of("v1/ResourceQuota", {"hard": {f"count/things{x}.example.org": "1" for x in range(n)}}),
+    "quota": lambda n: object_of("v1/ResourceQuota", {"hard": {f"count/things{x}.example.org": "1" for x in range(n)}}),
     "quota's scopes": (
-        lambda n: of(
+        lambda n: object_of(
             "v1/ResourceQuota",
             {
                 "hard": {"pods": "100"},
@@ -258,9 +256,9 @@ OTHERS: Mapping[str, Make] = {
             },
         )
     ),
-    "limits": lambda n: of("v1/LimitRange", {"limits": [{"type": "Container", "default": some(n)}]}),
+    "limits": lambda n: object_of("v1/LimitRange", {"limits": [{"type": "Container", "default": some_resources(n)}]}),
     "network policy": (
-        lambda n: of(
+        lambda n: object_of(
             "networking.k8s.io/v1/NetworkPolicy",
             {
                 "podSelector": {},
@@ -269,7 +267,7 @@ OTHERS: Mapping[str, Make] = {
         )
     ),
     "ingress": (
-        lambda n: of(
+        lambda n: object_of(
             "networking.k8s.io/v1/Ingress",
             {
                 "defaultBackend": {"service": {"name": "s", "port": {"number": 80}}},
@@ -296,7 +294,7 @@ OTHERS: Mapping[str, Make] = {
         }
     ),
     "claim of a volume": (
-        lambda n: of(
+        lambda n: object_of(
             "v1/PersistentVolumeClaim",
             {
                 "accessModes": ["ReadWriteOnce"],
@@ -306,7 +304,7 @@ OTHERS: Mapping[str, Make] = {
         )
     ),
     "volume's node affinity": (
-        lambda n: of(
+        lambda n: object_of(
             "v1/PersistentVolume",
             {
                 "accessModes": ["ReadWriteOnce"],
@@ -319,7 +317,7 @@ OTHERS: Mapping[str, Make] = {
         )
     ),
     "volume's mount options": (
-        lambda n: of(
+        lambda n: object_of(
             "v1/PersistentVolume",
             {
                 "accessModes": ["ReadWriteOnce"],
@@ -329,8 +327,10 @@ OTHERS: Mapping[str, Make] = {
             },
         )
     ),
-    "node's taints": (lambda n: of("v1/Node", {"taints": [{"key": f"k{x}", "effect": "NoExecute"} for x in range(n)]})),
-    "node's labels": lambda n: of("v1/Node", {}, labels={f"k{x}": "v" for x in range(n)}),
+    "node's taints": (
+        lambda n: object_of("v1/Node", {"taints": [{"key": f"k{x}", "effect": "NoExecute"} for x in range(n)]})
+    ),
+    "node's labels": lambda n: object_of("v1/Node", {}, labels={f"k{x}": "v" for x in range(n)}),
     "cluster role's rules": (
         lambda n: {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -356,9 +356,9 @@ OTHERS: Mapping[str, Make] = {
             "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": f"u{x}"} for x in range(n)],
         }
     ),
-    "namespace's finalizers": lambda n: of("v1/Namespace", {"finalizers": texts(n)}),
+    "namespace's finalizers": lambda n: object_of("v1/Namespace", {"finalizers": texts(n)}),
     "resource slice": (
-        lambda n: of(
+        lambda n: object_of(
             "resource.k8s.io/v1/ResourceSlice",
             {
                 "driver": "d.example.org",
@@ -370,7 +370,7 @@ OTHERS: Mapping[str, Make] = {
     ),
 }
 
-# Statuses, which are written with objects that are there: of which kind, and what.
+# Statuses of existing objects: the kind, and the status.
 STATUSES: Mapping[str, Make] = {
     "conditions of a pod": (
         lambda n: {
@@ -380,23 +380,29 @@ STATUSES: Mapping[str, Make] = {
     ),
     "conditions of a node": (
         lambda n: {
-            **of("v1/Node", {}),
+            **object_of("v1/Node", {}),
             "status": {"conditions": [{"type": f"example.org/c{x}", "status": "True"} for x in range(n)]},
         }
     ),
     "images of a node": (
-        lambda n: {**of("v1/Node", {}), "status": {"images": [{"names": [f"i{x}"], "sizeBytes": 1} for x in range(n)]}}
+        lambda n: {
+            **object_of("v1/Node", {}),
+            "status": {"images": [{"names": [f"i{x}"], "sizeBytes": 1} for x in range(n)]},
+        }
     ),
     "addresses of a node": (
         lambda n: {
-            **of("v1/Node", {}),
+            **object_of("v1/Node", {}),
             "status": {"addresses": [{"type": "Hostname", "address": f"h{x}"} for x in range(n)]},
         }
     ),
-    "capacity of a node": lambda n: {**of("v1/Node", {}), "status": {"capacity": some(n), "allocatable": some(n)}},
+    "capacity of a node": lambda n: {
+        **object_of("v1/Node", {}),
+        "status": {"capacity": some_resources(n), "allocatable": some_resources(n)},
+    },
     "attached volumes of a node": (
         lambda n: {
-            **of("v1/Node", {}),
+            **object_of("v1/Node", {}),
             "status": {
                 "volumesAttached": [{"name": f"v{x}", "devicePath": "d"} for x in range(n)],
                 "volumesInUse": texts(n, "v{}"),
@@ -405,7 +411,7 @@ STATUSES: Mapping[str, Make] = {
     ),
     "disrupted pods of a budget": (
         lambda n: {
-            **of("policy/v1/PodDisruptionBudget", {"minAvailable": 1, "selector": {}}),
+            **object_of("policy/v1/PodDisruptionBudget", {"minAvailable": 1, "selector": {}}),
             "status": {
                 "disruptedPods": {f"p{x}": "2026-01-01T00:00:00Z" for x in range(n)},
                 "currentHealthy": 0,
@@ -424,13 +430,13 @@ STATUSES: Mapping[str, Make] = {
 }
 
 
-def every() -> dict[str, Make]:
-    """Return what makes each object, by what is large in it."""
+def makers() -> dict[str, Make]:
+    """Return the functions that make each object, by its large part."""
     return {**{f"pod: {name}": make for name, make in PODS.items()}, **OTHERS, **STATUSES}
 
 
-def large(make: Make, size: int, most_values: int = 90_000) -> Tree:
-    """Return an object of about so many bytes as JSON, and not more values than a server takes."""
+def large_object(make: Make, size: int, most_values: int = 90_000) -> Tree:
+    """Return an object of about this size in bytes as JSON, with no more values than a server accepts."""
     count = 16
     while True:
         data = json.dumps(make(2 * count), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Objects of every built-in kind, each with one large field: a list, a map or a text, as the schema says."""
+"""Objects of every built-in kind, each with one large field: a list, a map or a text, by the schema."""
 
 import copy
 import json
@@ -18,11 +18,11 @@ Tree = dict[str, Any]
 Schema = Mapping[str, Any]
 Steps = tuple[str | int, ...]
 GOOD = Path(__file__).parents[1] / "apiserver_stub/kinds/rules/good.yaml"
-_DEPTH = 12  # steps below an object
+_DEPTH = 12  # levels below an object
 _OF_SERVERS = frozenset(
     {"uid", "resourceVersion", "generation", "selfLink", "creationTimestamp", "deletionTimestamp", "managedFields"}
 )
-# What tells the elements of a list apart, the most telling first.
+# Fields that identify elements of a list, the most specific first.
 _TELLING = (
     *("name", "key", "ip", "uid", "containerPort", "port", "type", "conditionType", "topologyKey", "mountPath", "path"),
     *("resource", "devicePath", "driver", "addresses", "hostname", "cidr", "domain", "fieldPath", "expression"),
@@ -42,7 +42,7 @@ _SCALARS: Mapping[str, Any] = {
 
 
 class LargeField(NamedTuple):
-    """A field of a kind that can be made large; `element` is what a list or a map is filled with, None for a text."""
+    """A field of a kind that can be made large; `element` fills a list or a map, None means a text."""
 
     kind: str
     steps: Steps
@@ -53,7 +53,7 @@ class LargeField(NamedTuple):
         return f"{self.kind} {'.'.join(map(str, self.steps))}"
 
     def object(self, size: int, most: int = 1_000_000) -> Tree:
-        """Return the good object of the kind with so many bytes in the field, in `most` elements at most."""
+        """Return the valid object of the kind with this number of bytes in the field, in at most `most` elements."""
         tree = copy.deepcopy(good_objects()[self.kind])
         put(tree, self.steps, self._value(size, most), _definitions()["kinds"].get(_schema_name(self.kind)))
         return tree
@@ -69,14 +69,14 @@ class LargeField(NamedTuple):
 
 @cache
 def good_objects() -> Mapping[str, Tree]:
-    """Return an object of each kind that breaks no rule."""
+    """Return a valid object of each kind."""
     trees = [tree for tree in yaml.safe_load_all(GOOD.read_text()) if tree["kind"] != "Namespace"]
     return {f"{tree['apiVersion']}/{tree['kind']}": tree for tree in trees}
 
 
 @cache
 def kinds() -> Mapping[str, ResourceInfo]:
-    """Return the built-in kinds that have a good object."""
+    """Return the built-in kinds that have a valid object."""
     every = {f"{kind.api_version}/{kind.kind}": kind for kind in built_in().all()}
     return {name: every[name] for name in good_objects()}
 
@@ -91,7 +91,7 @@ def large_fields(kind: str) -> tuple[LargeField, ...]:
 
 
 def put(tree: Any, steps: Steps, value: Any, definition: str | None) -> None:
-    """Set a value, making the objects and lists around it where there are none."""
+    """Set a value, creating the objects and lists around it."""
     schema: Schema = {"ref": definition}
     for step, following in pairwise(steps):
         schema = _below(schema, step)
@@ -135,7 +135,7 @@ def _fields(kind: str, schema: Schema, sample: Any, steps: Steps, refs: tuple[st
 
 
 def _plain(schema: Schema, depth: int = 0) -> Any:
-    """Return a value with only what it must have."""
+    """Return a value with only its required parts."""
     schema = _resolved(schema)
     kind = schema.get("type", "any")
     if kind == "array":

@@ -1,4 +1,4 @@
-"""A loop in virtual time that measures how much CPU each of its callbacks takes, compared to the pace of this CPU."""
+"""A loop in virtual time that measures the CPU time of each callback, relative to the speed of this CPU."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,9 +12,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class MeteredLoop(VirtualLoop):
-    """Keeps the longest CPU time of one callback in `longest`, and what that was about in `holder`.
+    """Records the longest CPU time of one callback in `longest`, and its description in `holder`.
 
-    Only the thread of the loop counts: what others compute meanwhile does not hold the loop.
+    Only the thread of the loop counts: other threads do not block the loop.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class MeteredLoop(VirtualLoop):
         super().__init__()
 
     def reset(self) -> None:
-        """Begin to measure again."""
+        """Reset the measurement."""
         self.longest, self.holder = 0.0, ""
 
     def precise_time(self) -> float:
-        """Return a clock by which long work gives way, as it does in real time."""
+        """Use a clock by which long work yields, as in real time."""
         return thread_time()
 
     def call_soon(

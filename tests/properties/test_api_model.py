@@ -1,4 +1,4 @@
-"""Whatever is written and read in whatever order, the API answers as a dictionary with a log of its changes would."""
+"""Under any sequence of reads and writes, the API answers like a dictionary with a change log."""
 
 import itertools
 import json
@@ -35,7 +35,7 @@ class Thing(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One entry of the log: what was before and what is after."""
+    """One entry of the log: the object before and after."""
 
     revision: int
     key: Key
@@ -57,7 +57,7 @@ def selects(selector: str, labels: dict[str, str]) -> bool:
 
 
 class ApiMachine(RuleBasedStateMachine):
-    """Does the same to the server and to `things`, and compares."""
+    """Applies the same operations to the server and to `things`, and compares them."""
 
     new_api: ClassVar[Callable[[], Any]]
     versions = Bundle("versions")
@@ -86,7 +86,7 @@ class ApiMachine(RuleBasedStateMachine):
             assert (code, tree["reason"]) == (409, "AlreadyExists")
         else:
             assert code == 201
-            self.wrote(key, tree, labels)
+            self.record_write(key, tree, labels)
         return int(self.api.revision)
 
     @rule(target=versions, key=KEYS, labels=LABELS, version=st.sampled_from(["newest", "none"]) | versions)
@@ -96,7 +96,7 @@ class ApiMachine(RuleBasedStateMachine):
         if version != "none":
             newest = thing.revision if thing else 1
             body["metadata"]["resourceVersion"] = str(newest if version == "newest" else version)
-        if thing and "spec" in body:  # which the server has completed, and which may hardly change
+        if thing and "spec" in body:  # completed by the server, and almost immutable
             body["spec"] = self.ask("GET", self.path(key))[1]["spec"]
         code, tree = self.ask("PUT", self.path(key), body)
         if thing is None:
@@ -105,7 +105,7 @@ class ApiMachine(RuleBasedStateMachine):
             assert (code, tree["reason"]) == (409, "Conflict")
         else:
             assert code == 200
-            self.wrote(key, tree, labels)
+            self.record_write(key, tree, labels)
         return int(self.api.revision)
 
     @rule(target=versions, key=KEYS, labels=LABELS, kind=st.sampled_from(["merge", "strategic", "json"]))
@@ -123,7 +123,7 @@ class ApiMachine(RuleBasedStateMachine):
             after = labels
         assert code == (404 if thing is None else 200)
         if thing is not None:
-            self.wrote(key, tree, after)
+            self.record_write(key, tree, after)
         return int(self.api.revision)
 
     @rule(target=versions, key=KEYS, condition=st.sampled_from(["none", "uid", "wrong uid"]) | versions)
@@ -140,7 +140,7 @@ class ApiMachine(RuleBasedStateMachine):
         fits = condition in ("none", "uid") or (thing and condition == thing.revision)
         assert code == (404 if thing is None else 200 if fits else 409), tree
         if code == 200 and thing:
-            self.went({key: [self.api.revision - 1, self.api.revision][-self.changes_of(key[0]) :]})
+            self.record_deletions({key: [self.api.revision - 1, self.api.revision][-self.changes_of(key[0]) :]})
         return int(self.api.revision)
 
     @rule(plural=st.sampled_from(PLURALS), space=st.sampled_from(SPACES), selector=SELECTORS)
@@ -153,7 +153,7 @@ class ApiMachine(RuleBasedStateMachine):
         for event in self.watched(plural, space, before, ""):
             metadata = event["object"]["metadata"]
             seen.setdefault(metadata["name"], []).append(int(metadata["resourceVersion"]))
-        self.went({(plural, space, name): revisions for name, revisions in seen.items()})
+        self.record_deletions({(plural, space, name): revisions for name, revisions in seen.items()})
         assert sorted(seen) == sorted(name for _, _, name in gone)
 
     # reading
@@ -169,25 +169,25 @@ class ApiMachine(RuleBasedStateMachine):
     def list_now(self, plural: str, space: str, selector: str) -> None:
         code, tree = self.ask("GET", self.place(plural, space), labelSelector=selector)
         assert (code, int(tree["metadata"]["resourceVersion"])) == (200, self.api.revision)
-        assert self.found(tree) == [(key, self.things[key]) for key in self.selected(plural, space, selector)]
+        assert self.items_of(tree) == [(key, self.things[key]) for key in self.selected(plural, space, selector)]
 
     @rule(plural=st.sampled_from(PLURALS), space=st.sampled_from(("", *SPACES)), version=versions)
     def list_the_past(self, plural: str, space: str, version: int) -> None:
         past = {"resourceVersion": version, "resourceVersionMatch": "Exact"}
         code, tree = self.ask("GET", self.place(plural, space), **past)
         assert (code, int(tree["metadata"]["resourceVersion"])) == (200, version)
-        assert self.found(tree) == sorted(self.at(version, plural, space).items())
+        assert self.items_of(tree) == sorted(self.objects_at(version, plural, space).items())
 
     @rule(key=KEYS, labels=LABELS, limit=st.sampled_from([1, 2, 5]))
     def list_in_pages_while_it_changes(self, key: Key, labels: dict[str, str], limit: int) -> None:
         plural = key[0]
-        expected, version = sorted(self.at(self.api.revision, plural, "").items()), self.api.revision
+        expected, version = sorted(self.objects_at(self.api.revision, plural, "").items()), self.api.revision
         found: list[tuple[Key, Thing]] = []
         token = ""
         while token or not found:
             code, tree = self.ask("GET", self.place(plural, ""), limit=limit, **{"continue": token})
             assert (code, int(tree["metadata"]["resourceVersion"])) == (200, version)
-            found += self.found(tree)
+            found += self.items_of(tree)
             left = tree["metadata"].get("remainingItemCount", 0)
             assert left == len(expected) - len(found)
             token = tree["metadata"].get("continue", "")
@@ -218,11 +218,11 @@ class ApiMachine(RuleBasedStateMachine):
     # the model
 
     def changes_of(self, plural: str) -> int:
-        """How many changes a deletion is: that of a pod is told first with the end of its grace."""
+        """The number of events of a deletion: a pod first gets its end of grace."""
         return 2 if plural == "pods" else 1
 
-    def went(self, revisions: dict[Key, list[int]]) -> None:
-        """Note what was deleted, at the revisions of its last changes."""
+    def record_deletions(self, revisions: dict[Key, list[int]]) -> None:
+        """Record deletions, with the revisions of their last changes."""
         changes = []
         for key, (*marked, gone) in revisions.items():
             thing = self.things.pop(key)
@@ -232,8 +232,8 @@ class ApiMachine(RuleBasedStateMachine):
             changes.append(Change(gone, key, thing, None))
         self.log += sorted(changes, key=lambda change: change.revision)
 
-    def wrote(self, key: Key, tree: dict[str, Any], labels: dict[str, str]) -> None:
-        """Note a write; one that changes nothing makes no revision."""
+    def record_write(self, key: Key, tree: dict[str, Any], labels: dict[str, str]) -> None:
+        """Record a write; one that changes nothing makes no revision."""
         before, after = self.things.get(key), self.thing(tree)
         assert after.labels == labels
         if before is not None:
@@ -244,8 +244,8 @@ class ApiMachine(RuleBasedStateMachine):
             self.things[key] = after
             self.log.append(Change(after.revision, key, before, after))
 
-    def at(self, version: int, plural: str, space: str) -> dict[Key, Thing]:
-        """What there was at a version."""
+    def objects_at(self, version: int, plural: str, space: str) -> dict[Key, Thing]:
+        """The objects at a version."""
         things: dict[Key, Thing] = {}
         for change in self.log:
             if change.revision <= version and self.within(change.key, plural, space):
@@ -255,12 +255,12 @@ class ApiMachine(RuleBasedStateMachine):
         return things
 
     def event(self, change: Change, selector: str) -> tuple[str, Key, Thing] | None:
-        """How a watcher with a selector sees a change."""
+        """The event of a change for a watcher with a selector."""
         before = change.before if change.before and selects(selector, change.before.labels) else None
         after = change.after if change.after and selects(selector, change.after.labels) else None
         if after:
             return ("MODIFIED" if before else "ADDED", change.key, after)
-        # what leaves is shown as it was, at the version of its leaving
+        # an object that leaves is shown as before, at the version of the change
         return ("DELETED", change.key, before._replace(revision=change.revision)) if before else None
 
     def selected(self, plural: str, space: str, selector: str) -> list[Key]:
@@ -283,10 +283,10 @@ class ApiMachine(RuleBasedStateMachine):
         assert code == 200
         return [json.loads(line) for line in body.splitlines()]
 
-    def found(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
+    def items_of(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
         plural = {"ConfigMapList": "configmaps", "PodList": "pods"}[tree["kind"]]
         found = ((self.key(item, plural), self.thing(item)) for item in tree["items"])
-        return [(key, thing) for key, thing in found if key[1] in SPACES]  # every cluster has some elsewhere
+        return [(key, thing) for key, thing in found if key[1] in SPACES]  # every cluster has other objects of the kind
 
     @staticmethod
     def key(tree: dict[str, Any], plural: str) -> Key:
@@ -315,6 +315,6 @@ class ApiMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(1000, marks=pytest.mark.long)])
-def test_the_api_answers_as_its_model(new_api: Callable[[], Any], examples: int) -> None:
+def test_api_agrees_with_a_model(new_api: Callable[[], Any], examples: int) -> None:
     machine = type("BoundApiMachine", (ApiMachine,), {"new_api": staticmethod(new_api)})
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=50, deadline=None))

@@ -1,4 +1,4 @@
-"""What the largest requests can cost: none keeps the event loop for itself, whatever it asks for.
+"""The cost of the largest requests: none blocks the event loop.
 
 Each of these took the server from half a second to minutes, or gigabytes, when it was written.
 """
@@ -37,7 +37,7 @@ NODES, JOBS = "/api/v1/nodes", "/apis/batch/v1/namespaces/default/cronjobs"
 QUOTAS, SERVICES = "/api/v1/namespaces/default/resourcequotas", "/api/v1/namespaces/default/services"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
 SCALERS = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
-LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice what is promised
+LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice the documented limit
 PATIENCE = 6.0  # seconds of CPU for all of a request
 
 LONG = "k" * 1_000_000
@@ -50,17 +50,17 @@ MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]
 TAGS = "".join(f"%TAG !a{n}! tag:x,2000:\n" for n in range(90_000)) + "---\na: 1\n"
 
 
-def spelt(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def named(**more: Any) -> bytes:
-    return spelt({**CONFIG, **more})
+def config_map(**more: Any) -> bytes:
+    return encoded({**CONFIG, **more})
 
 
-def asking(pem: bytes) -> bytes:
+def csr(pem: bytes) -> bytes:
     spec = {"signerName": "example.com/a", "usages": ["client auth"], "request": b64encode(pem).decode()}
-    return spelt({"metadata": {"name": "a"}, "spec": spec})
+    return encoded({"metadata": {"name": "a"}, "spec": spec})
 
 
 BEGIN, END = b"\n-----BEGIN CERTIFICATE REQUEST-----", b"\n-----END CERTIFICATE REQUEST-----\n"
@@ -70,40 +70,42 @@ TEMPLATE = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}
 def policy(count: int, form: str, around: str) -> bytes:
     exceptions = [form.format(n >> 16 & 255, n >> 8 & 255, n & 255) for n in range(count)]
     block = {"cidr": around, "except": exceptions}
-    return spelt({"metadata": {"name": "a"}, "spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": block}]}]}})
+    return encoded(
+        {"metadata": {"name": "a"}, "spec": {"podSelector": {}, "ingress": [{"from": [{"ipBlock": block}]}]}}
+    )
 
 
 BODIES = {
-    "a record of many fields": ("PUT", JSON, named(metadata={"name": "old", "managedFields": [RECORD]})),
-    "names to retain": ("PATCH", STRATEGIC, spelt({
+    "a record of many fields": ("PUT", JSON, config_map(metadata={"name": "old", "managedFields": [RECORD]})),
+    "names to retain": ("PATCH", STRATEGIC, encoded({
         "data": {"$retainKeys": [str(n) for n in range(45_000)], **{str(n): "" for n in range(45_000)}}
     })),
-    "one element again and again": ("PATCH", STRATEGIC, spelt({
+    "one element again and again": ("PATCH", STRATEGIC, encoded({
         "metadata": {"ownerReferences": [{"uid": "u", **{str(n): 0 for n in range(50_000)}}, *[{"uid": "u"}] * 40_000]}
     })),
-    "insertions at the front": ("PATCH", JSON_PATCH, spelt([
+    "insertions at the front": ("PATCH", JSON_PATCH, encoded([
         {"op": "add", "path": "/x", "value": [0] * 100_000}, *[{"op": "add", "path": "/x/0", "value": 0}] * 9_000
     ])),
-    "copies of nothing": ("PATCH", JSON_PATCH, spelt([
+    "copies of nothing": ("PATCH", JSON_PATCH, encoded([
         {"op": "add", "path": "/x", "value": []}, *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 100
     ])),
     "merged again and again": ("PUT", YAML, MERGES.encode()),
     "tags nobody uses": ("PUT", YAML, TAGS.encode()),
-    "wrong values below a long key": ("POST " + REQUESTS, JSON, spelt(
+    "wrong values below a long key": ("POST " + REQUESTS, JSON, encoded(
         {"metadata": {"name": "a"}, "spec": {"extra": {LONG: [0] * 100_000}}}
     )),
     "repeated keys below a long key": ("PUT", JSON, b'{"data":{"%b":{%b}}}' % (
         LONG.encode(), b",".join(b'"%d":1,"%d":1' % (n, n) for n in range(50_000))
     )),
-    "a request in many beginnings": ("POST " + REQUESTS, JSON, asking(BEGIN * 45_000 + END)),
-    "a request in many blocks": ("POST " + REQUESTS, JSON, asking((BEGIN + b"\nA: b\n!" + END) * 20_000)),
-    "a request with many headers": ("POST " + REQUESTS, JSON, asking(BEGIN + b"\n" + b":\n" * 800_000 + b"AAAA" + END)),
-    "a request of many bytes": ("POST " + REQUESTS, JSON, asking(BEGIN + b"\n" + b"MIIB" * 400_000 + END)),
-    "values that must differ": ("POST " + STORAGE_CLASSES, JSON, spelt({
+    "a request in many beginnings": ("POST " + REQUESTS, JSON, csr(BEGIN * 45_000 + END)),
+    "a request in many blocks": ("POST " + REQUESTS, JSON, csr((BEGIN + b"\nA: b\n!" + END) * 20_000)),
+    "a request with many headers": ("POST " + REQUESTS, JSON, csr(BEGIN + b"\n" + b":\n" * 800_000 + b"AAAA" + END)),
+    "a request of many bytes": ("POST " + REQUESTS, JSON, csr(BEGIN + b"\n" + b"MIIB" * 400_000 + END)),
+    "values that must differ": ("POST " + STORAGE_CLASSES, JSON, encoded({
         "metadata": {"name": "a"}, "provisioner": "x",
         "allowedTopologies": [{"matchLabelExpressions": [{"key": "k", "values": list(map(str, range(99_000)))}]}],
     })),
-    "keys that exclude each other": ("POST " + PODS, JSON, spelt({"metadata": {"name": "a"}, "spec": {
+    "keys that exclude each other": ("POST " + PODS, JSON, encoded({"metadata": {"name": "a"}, "spec": {
         "containers": [{"name": "c", "image": "i"}],
         "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
             "topologyKey": "k", "labelSelector": {},
@@ -111,7 +113,7 @@ BODIES = {
             "mismatchLabelKeys": [f"b{n}" for n in range(45_000)],
         }]}},
     }})),
-    "a selector of many terms": ("POST " + DEPLOYMENTS, JSON, spelt({"metadata": {"name": "a"}, "spec": {
+    "a selector of many terms": ("POST " + DEPLOYMENTS, JSON, encoded({"metadata": {"name": "a"}, "spec": {
         "selector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}] * 18_000},
         "template": {"metadata": {"labels": {"k": "v"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
     }})),
@@ -121,26 +123,26 @@ BODIES = {
     "as many exceptions as are not looked at in the thread": (
         "POST " + POLICIES, JSON, policy(950, "10.{}.{}.{}/32", "10.0.0.0/8")
     ),
-    "ranges of a node": ("POST " + NODES, JSON, spelt({
+    "ranges of a node": ("POST " + NODES, JSON, encoded({
         "metadata": {"name": "n"}, "spec": {"podCIDRs": [f"10.{n >> 8 & 255}.{n & 255}.0/24" for n in range(99_000)]}
     })),
-    "a schedule of many minutes": ("POST " + JOBS, JSON, spelt({"metadata": {"name": "c"}, "spec": {
+    "a schedule of many minutes": ("POST " + JOBS, JSON, encoded({"metadata": {"name": "c"}, "spec": {
         "schedule": "0-59," * 400_000 + "1 * * * *", "jobTemplate": {"spec": {"template": {"spec": TEMPLATE}}},
     }})),
-    "quantities in unusual forms": ("POST " + QUOTAS, JSON, spelt({
+    "quantities in unusual forms": ("POST " + QUOTAS, JSON, encoded({
         "metadata": {"name": "q"}, "spec": {"hard": {f"count/a{n}.b": f"{n}.001e3" for n in range(80_000)}}
     })),
-    "ports of a service": ("POST " + SERVICES, JSON, spelt({"metadata": {"name": "s"}, "spec": {
+    "ports of a service": ("POST " + SERVICES, JSON, encoded({"metadata": {"name": "s"}, "spec": {
         "type": "NodePort", "ports": [{"name": f"p{n}", "port": n % 65535 + 1} for n in range(2_500)],
     }})),
-    "such numbers in an annotation that is read": ("POST " + SCALERS, JSON, spelt({
+    "such numbers in an annotation that is read": ("POST " + SCALERS, JSON, encoded({
         "metadata": {"name": "h", "annotations": {"autoscaling.alpha.kubernetes.io/metrics":
             f"[{'1.2345678901234567e-300,' * 10_000}0]"}},
         "spec": {"maxReplicas": 1, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
     })),
     "numbers that are hard to read": ("PUT", JSON, b'{"data":{"a":[%b0]}}' % (b"1.2345678901234567e-300," * 95_000)),
     "lists within lists": ("PUT", JSON, b"[" * 1_500_000 + b"]" * 1_500_000),
-    "a small patch that copies": ("PATCH", JSON_PATCH, spelt([
+    "a small patch that copies": ("PATCH", JSON_PATCH, encoded([
         {"op": "add", "path": "/data", "value": {"a": "b"}},
         *[{"op": "copy", "from": "/data", "path": f"/data/{n}"} for n in range(40)],
     ])),
@@ -150,11 +152,11 @@ BODIES = {
 }  # fmt: skip
 CROWD = {f"k{number}": "" for number in range(99_000)}
 ON_CROWD = {
-    "merge": ("PATCH", "application/merge-patch+json", spelt({"data": {"x": "1"}})),
-    "merge strategically": ("PATCH", STRATEGIC, spelt({"data": {"x": "2"}})),
-    "patch": ("PATCH", JSON_PATCH, spelt([{"op": "add", "path": "/data/x", "value": "3"}])),
-    "apply": ("PATCH", APPLY, spelt({**CONFIG, "metadata": {"name": "crowd"}, "data": {"y": "1"}})),
-    "replace": ("PUT", JSON, spelt({"metadata": {"name": "crowd"}, "data": {f"k{n}": "a" for n in range(99_000)}})),
+    "merge": ("PATCH", "application/merge-patch+json", encoded({"data": {"x": "1"}})),
+    "merge strategically": ("PATCH", STRATEGIC, encoded({"data": {"x": "2"}})),
+    "patch": ("PATCH", JSON_PATCH, encoded([{"op": "add", "path": "/data/x", "value": "3"}])),
+    "apply": ("PATCH", APPLY, encoded({**CONFIG, "metadata": {"name": "crowd"}, "data": {"y": "1"}})),
+    "replace": ("PUT", JSON, encoded({"metadata": {"name": "crowd"}, "data": {f"k{n}": "a" for n in range(99_000)}})),
     "delete": ("DELETE", JSON, b""),
 }
 MEDIA = (
@@ -164,25 +166,25 @@ MEDIA = (
 
 
 async def started() -> ApiServer:
-    """A server on a store in memory."""
+    """A server on a memory store."""
     server = build(FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1")), Runtime("test"))
     await server.start()
     return server
 
 
-class Watched:
-    """A server on a loop of real time, and how long that loop could not run anything else, in CPU of this process."""
+class MeteredServer:
+    """A server on a loop in real time, with the longest time that the loop was blocked, in CPU time of this process."""
 
     def __init__(self, *, runs: bool = False) -> None:
         self._runner = asyncio.Runner()
         self._last = self.hold = 0.0
         self._server: ApiServer = self._runner.run(started())
-        if runs:  # what it does besides answering, all of which has been loaded
+        if runs:  # modules used beside answering, which are loaded now
             self._runner.run(self._server.load_all())
             self._background = self._runner.get_loop().create_task(self._server.run())
 
     def ask(self, method: str, path: str, media: str, body: bytes = b"", accept: str = JSON, **query: str) -> int:
-        """The status of a request, all of whose answer is read; afterwards `hold` is the longest pause it caused."""
+        """The status of a request whose whole answer is read; afterwards `hold` is the longest pause it caused."""
         headers = {"content-type": media, "accept": accept}
         return self._runner.run(self._ask(Request(method, path, tuple(query.items()), headers, body, SOMEBODY)))
 
@@ -198,7 +200,7 @@ class Watched:
         return answer.status
 
     async def _streamed(self, body: AsyncIterator[bytes], request: Request) -> int:
-        """How large it is; of a watch, how large what comes first."""
+        """The size of a body; of a watch, the size of its first chunk."""
         size = 0
         async for part in body:
             size += len(part)
@@ -215,7 +217,7 @@ class Watched:
             self.hold, self._last = max(self.hold, now - self._last), now
 
     def close(self) -> None:
-        """Stop the server, and collect what is left of it, for which no later test should wait."""
+        """Stop the server and collect its garbage, so that later tests do not wait for it."""
         self._runner.run(self._server.stop())
         self._runner.close()
         del self._server
@@ -223,17 +225,17 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Watched]:
-    """A server with the two objects that are changed, in a process that collects garbage as those of servers do."""
-    made = Watched()
+def server() -> Iterator[MeteredServer]:
+    """A server with the two objects that are changed, in a process with the garbage collector settings of servers."""
+    made = MeteredServer()
     collect_garbage_seldom()
-    assert made.ask("POST", CONFIGS, JSON, named()) == 201
+    assert made.ask("POST", CONFIGS, JSON, config_map()) == 201
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_no_body_holds_the_server_up(server: Watched, name: str) -> None:
+def test_large_body_does_not_block_the_loop(server: MeteredServer, name: str) -> None:
     way, media, body = BODIES[name]
     method, _, path = way.partition(" ")
     assert len(body) <= 3 << 20
@@ -245,8 +247,8 @@ def test_no_body_holds_the_server_up(server: Watched, name: str) -> None:
 
 
 @pytest.mark.parametrize("way", ON_CROWD)
-def test_no_change_of_a_large_object_holds_the_server_up(server: Watched, way: str) -> None:
-    server.ask("POST", CONFIGS, JSON, named(metadata={"name": "crowd"}, data=CROWD))
+def test_change_of_large_object_does_not_block_the_loop(server: MeteredServer, way: str) -> None:
+    server.ask("POST", CONFIGS, JSON, config_map(metadata={"name": "crowd"}, data=CROWD))
     assert server.hold < LONGEST_HOLD * slowness()
     method, media, body = ON_CROWD[way]
     options = {"fieldManager": "me", "force": "1"} if media == APPLY else {}
@@ -256,10 +258,8 @@ def test_no_change_of_a_large_object_holds_the_server_up(server: Watched, way: s
 
 @pytest.mark.parametrize("watches", [False, True])
 @pytest.mark.parametrize("media", MEDIA)
-def test_a_large_object_is_shown_in_every_medium_without_holding_the_server_up(
-    server: Watched, media: str, watches: bool
-) -> None:
-    server.ask("POST", CONFIGS, JSON, named(metadata={"name": "shown"}, data=CROWD))
+def test_large_object_in_any_form_does_not_block_the_loop(server: MeteredServer, media: str, watches: bool) -> None:
+    server.ask("POST", CONFIGS, JSON, config_map(metadata={"name": "shown"}, data=CROWD))
     if watches:
         accept = media.replace("protobuf", "protobuf;stream=watch").replace(YAML, JSON)
         query = {"watch": "1", "timeoutSeconds": "1", "fieldSelector": "metadata.name=shown"}
@@ -274,7 +274,7 @@ def test_a_large_object_is_shown_in_every_medium_without_holding_the_server_up(
     {"labelSelector": "a," * 32_000}, {"fieldSelector": "metadata.name=a," * 4_000},
     {"labelSelector": "a in (" + ",".join(f"b{n}" for n in range(10_000)) + ")"},
 ])  # fmt: skip
-def test_no_selector_holds_the_server_up(server: Watched, query: dict[str, str]) -> None:
+def test_large_selector_does_not_block_the_loop(server: MeteredServer, query: dict[str, str]) -> None:
     assert server.ask("GET", CONFIGS, JSON, **query) in (200, 400)
     assert server.hold < LONGEST_HOLD * slowness()
 
@@ -286,9 +286,9 @@ PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     ("/openapi/v2", JSON), ("/openapi/v2", PROTOBUF_2), ("/openapi/v3", JSON), ("/openapi/v3/api/v1", JSON),
     ("/openapi/v3/api/v1", PROTOBUF_2.replace("v2", "v3")),
 ])  # fmt: skip
-@pytest.mark.usefixtures("server")  # and its way of collecting garbage
-def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str, accept: str) -> None:
-    new = Watched()
+@pytest.mark.usefixtures("server")  # and its garbage collector settings
+def test_first_openapi_request_does_not_block_the_loop(path: str, accept: str) -> None:
+    new = MeteredServer()
     try:
         assert new.ask("GET", path, JSON, accept=accept) == 200
         assert new.hold < LONGEST_HOLD * slowness() / 2
@@ -313,7 +313,7 @@ def definition(spec: Any, columns: list[str]) -> bytes:
     }  # fmt: skip
     names = {"plural": "gizmos", "singular": "gizmo", "kind": "Gizmo", "listKind": "GizmoList"}
     spec = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}
-    return spelt({"metadata": {"name": "gizmos.example.com"}, "spec": spec})
+    return encoded({"metadata": {"name": "gizmos.example.com"}, "spec": spec})
 
 
 DEFINED = {  # definitions, and the spec of an object
@@ -327,11 +327,11 @@ DEFINED = {  # definitions, and the spec of an object
 
 
 @pytest.mark.parametrize("name", DEFINED)
-@pytest.mark.usefixtures("server")  # and its way of collecting garbage
-def test_no_definition_of_custom_resources_holds_the_server_up(name: str) -> None:
+@pytest.mark.usefixtures("server")  # and its garbage collector settings
+def test_large_definition_does_not_block_the_loop(name: str) -> None:
     body, spec = DEFINED[name]
-    server = Watched(runs=True)
-    gizmo = spelt({"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "a"}, "spec": spec})
+    server = MeteredServer(runs=True)
+    gizmo = encoded({"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "a"}, "spec": spec})
     holds: dict[str, float] = {}
 
     def ask(what: str, *request: Any, **more: Any) -> int:
@@ -349,7 +349,11 @@ def test_no_definition_of_custom_resources_holds_the_server_up(name: str) -> Non
         watch = {"watch": "1", "timeoutSeconds": "1"}
         assert ask("watch", "GET", GIZMOS, JSON, accept=TABLE, **watch) == 200
         ask(
-            "label", "PATCH", f"{GIZMOS}/a", "application/merge-patch+json", spelt({"metadata": {"labels": {"a": "b"}}})
+            "label",
+            "PATCH",
+            f"{GIZMOS}/a",
+            "application/merge-patch+json",
+            encoded({"metadata": {"labels": {"a": "b"}}}),
         )
         assert ask("describe", "GET", "/openapi/v3/apis/example.com/v1", JSON) == 200
     finally:
@@ -358,9 +362,9 @@ def test_no_definition_of_custom_resources_holds_the_server_up(name: str) -> Non
     assert {what: hold for what, hold in holds.items() if hold >= limit} == {}
 
 
-@pytest.mark.usefixtures("server")  # and its way of collecting garbage
-def test_no_conversion_of_a_custom_resource_holds_the_server_up() -> None:
-    """The versions have other types, so each object is fitted to both schemas."""
+@pytest.mark.usefixtures("server")  # and its garbage collector settings
+def test_conversion_of_large_object_does_not_block_the_loop() -> None:
+    """The versions have different types, so each object is fitted to both schemas."""
     entries = {"v1": {"type": "string"}, "v2": PAIR}
     manifest = json.loads(definition(FREE, []))
     (version,) = manifest["spec"]["versions"]
@@ -370,10 +374,10 @@ def test_no_conversion_of_a_custom_resource_holds_the_server_up() -> None:
         }}} for name, entry in entries.items()
     ]  # fmt: skip
     spec = {f"k{number}": {} for number in range(20_000)}
-    gizmo = spelt({"apiVersion": "example.com/v2", "kind": "Gizmo", "metadata": {"name": "a"}, "spec": spec})
-    server, gizmos = Watched(runs=True), GIZMOS.replace("/v1/", "/v2/")
+    gizmo = encoded({"apiVersion": "example.com/v2", "kind": "Gizmo", "metadata": {"name": "a"}, "spec": spec})
+    server, gizmos = MeteredServer(runs=True), GIZMOS.replace("/v1/", "/v2/")
     try:
-        assert server.ask("POST", DEFINITIONS, JSON, spelt(manifest)) == 201
+        assert server.ask("POST", DEFINITIONS, JSON, encoded(manifest)) == 201
         while server.ask("GET", gizmos, JSON) == 404:
             pass
         assert server.ask("POST", gizmos, JSON, gizmo) == 201
@@ -388,8 +392,8 @@ LEASE = Key("kube-system", "manager")
 SHORT = LeaseTimings(lease=2.0, renew=1.5, retry=0.1)
 
 
-async def test_a_leader_beside_the_server_keeps_its_lease_through_any_request() -> None:
-    """Both in one event loop, and the lead would be lost after a second and a half without a renewal."""
+async def test_leader_beside_server_keeps_its_lease() -> None:
+    """Both run in one event loop, and the lease would be lost after 1.5 s without a renewal."""
     server = await started()
 
     async def lead() -> None:

@@ -1,7 +1,7 @@
-"""Nothing that a caller sends or stores holds the loop of a server or of a manager for more than 50 ms of CPU.
+"""Nothing that a caller sends or stores blocks the loop of a server or a manager for more than 50 ms of CPU.
 
-One loop has the server, all controllers, the scheduler and virtual nodes. Each of its callbacks is measured by the CPU
-time of its thread, and compared to the pace of this CPU; what took too long is tried again before it counts.
+One loop runs the server, all controllers, the scheduler and virtual nodes. Each callback is measured by the CPU time of
+its thread, relative to the speed of this CPU; a slow one is measured again before it counts.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import NODE_FLAGS, RUN_PODS
 from tests.pace import slowness
-from tests.properties.hostile_objects import every, large, template
+from tests.properties.hostile_objects import large_object, makers, template
 from tests.properties.large_objects import LargeField, good_objects, kinds, large_fields
 from tests.properties.metered_loop import MeteredLoop
 
@@ -36,15 +36,15 @@ LIMIT = 0.05
 TRIES = 3
 JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 KINDS = {f"{kind.api_version}/{kind.kind}": kind for kind in built_in().all()}
-# What held the loop before; in the default run, since each takes a second or two.
+# Fields that once blocked the loop; in the default run, because each takes a second or two.
 SHORT = (
     *("pod: tolerations", "pod: labels", "deployment's containers", "disruption budget", "autoscaler's metrics"),
     *("quota", "cluster role's selectors", "config map's owners"),
 )
 SHORT_SIZE, LONG_SIZE = 300_000, 1_400_000  # bytes
 MOST_VALUES = {"pod: containers": 30_000, "pod: init containers": 30_000}
-"""Values of objects to which defaults add many."""
-PER_KIND = 2  # fields of a kind in the default run
+"""Limits on values for objects to which defaulting adds many."""
+PER_KIND = 2  # fields per kind in the default run
 
 
 class World:
@@ -56,15 +56,15 @@ class World:
         self._view = ClusterView(informers)
 
     async def ask(self, method: str, path: str, body: bytes = b"", media: str = JSON, **query: str) -> Any:
-        """Return the answer, or None for a refusal."""
+        """Return the answer, or None for an error."""
         call = Call(method, path, tuple(query.items()), body, content_type=media)
         try:
             return json.loads(await self.cluster.client.raw(call) or b"null")
         except ApiError:
             return None
 
-    async def look(self) -> None:
-        """Look at the pages of the manager that show all objects."""
+    async def read_pages(self) -> None:
+        """Read the pages of the manager that show all objects."""
         manager = self.cluster.replicas[0].manager
         state = ui_handlers(manager.state, self._view, _everybody)[STATE_PATH]
         await state(Request("GET", STATE_PATH, ()))
@@ -73,10 +73,10 @@ class World:
             assert answer.status == 200
 
     async def hold(self, work: Callable[[], Awaitable[None]]) -> tuple[float, str]:
-        """Return for how long some work held the loop, in seconds of a CPU of the usual pace, and what did."""
+        """Return how long some work blocked the loop, in seconds of a usual CPU, and which callback."""
         found: list[tuple[float, str]] = []
         for _ in range(TRIES):
-            await asyncio.sleep(0)  # what the test itself did is over
+            await asyncio.sleep(0)  # the test's own callbacks are finished
             await asyncio.sleep(0)
             self.loop.reset()
             await work()
@@ -90,8 +90,8 @@ async def _everybody(_: Request, __: object) -> bool:
     return True
 
 
-def run(test: Callable[[World], Awaitable[None]], *, managed: bool = False) -> None:
-    """Run a test in a world of its own; one that is `managed` has all controllers and two nodes."""
+def run_in_world(test: Callable[[World], Awaitable[None]], *, managed: bool = False) -> None:
+    """Run a test in its own world; a `managed` one has all controllers and two nodes."""
 
     async def whole() -> None:
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ def encoded(tree: Any) -> bytes:
 
 
 def body_of(field: LargeField, *, is_offloaded: bool) -> bytes:
-    """Return an object with that field as large as it may be; or so that the server works on it in the loop."""
+    """Return an object with that field as large as allowed, or small enough to be handled on the loop."""
     count = 16
     while True:
         data = encoded(field.object(2_800_000, 2 * count))
@@ -148,8 +148,10 @@ def sampled(kind: str) -> list[LargeField]:
     return Random(kind).sample(lists, min(PER_KIND, len(lists)))
 
 
-async def holders(world: World, fields: Iterable[LargeField], *, is_offloaded: bool) -> dict[str, tuple[float, str]]:
-    """Return the fields that hold the server when an object is written in which they are large."""
+async def slow_fields(
+    world: World, fields: Iterable[LargeField], *, is_offloaded: bool
+) -> dict[str, tuple[float, str]]:
+    """Return the fields that block the server when an object is written in which they are large."""
     found = {}
     for field in fields:
         body = body_of(field, is_offloaded=is_offloaded)
@@ -159,26 +161,26 @@ async def holders(world: World, fields: Iterable[LargeField], *, is_offloaded: b
     return found
 
 
-def test_writing_any_large_list_does_not_hold_the_server() -> None:
+def test_writing_any_large_list_does_not_block_the_loop() -> None:
     async def test(world: World) -> None:
         fields = [field for kind in good_objects() for field in sampled(kind)]
-        assert await holders(world, fields, is_offloaded=False) == {}
+        assert await slow_fields(world, fields, is_offloaded=False) == {}
 
-    run(test)
+    run_in_world(test)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_offloaded", [False, True])
 @pytest.mark.parametrize("kind", good_objects())
-def test_writing_each_large_field_does_not_hold_the_server(kind: str, *, is_offloaded: bool) -> None:
+def test_writing_each_large_field_does_not_block_the_loop(kind: str, *, is_offloaded: bool) -> None:
     async def test(world: World) -> None:
-        assert await holders(world, large_fields(kind), is_offloaded=is_offloaded) == {}
+        assert await slow_fields(world, large_fields(kind), is_offloaded=is_offloaded) == {}
 
-    run(test)
+    run_in_world(test)
 
 
-async def live(world: World, tree: dict[str, Any]) -> None:
-    """Create an object, change its labels, look at the pages, and delete it; controllers have time for each."""
+async def create_change_delete(world: World, tree: dict[str, Any]) -> None:
+    """Create an object, change its labels, read the pages, and delete it; controllers get time after each step."""
     path = collection(KINDS[f"{tree['apiVersion']}/{tree['kind']}"])
     one = f"{path}/large"
     made = await world.ask("POST", path, encoded({name: part for name, part in tree.items() if name != "status"}))
@@ -187,9 +189,9 @@ async def live(world: World, tree: dict[str, Any]) -> None:
         await world.ask("PATCH", f"{one}/status", encoded({"status": tree["status"]}), MERGE_PATCH)
     await world.cluster.sleep(20)
     await world.ask("PATCH", one, b'{"metadata":{"labels":{"x":"y"}}}', MERGE_PATCH)
-    await world.look()  # informers begin to read
+    await world.read_pages()  # informers start to read
     await world.cluster.sleep(20)
-    await world.look()
+    await world.read_pages()
     await world.ask("DELETE", one)
     await world.ask("PATCH", one, b'{"metadata":{"finalizers":null}}', MERGE_PATCH)
     await world.ask("DELETE", one, gracePeriodSeconds="0")
@@ -197,7 +199,7 @@ async def live(world: World, tree: dict[str, Any]) -> None:
 
 
 async def make_neighbours(world: World) -> None:
-    """Make what is looked at beside a large object: pods that it may select, and a class that adds a toleration."""
+    """Create objects related to a large object: pods that it may select, and a class that adds a toleration."""
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "large"}}, "template": template()}
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     await world.ask("POST", deployments, encoded({"metadata": {"name": "web"}, "spec": spec}))
@@ -208,10 +210,10 @@ async def make_neighbours(world: World) -> None:
 
 
 def prepared(name: str, size: int) -> dict[str, Any]:
-    tree = large(every()[name], size, MOST_VALUES.get(name, 90_000))
+    tree = large_object(makers()[name], size, MOST_VALUES.get(name, 90_000))
     if name == "pod: tolerations":
         tree["spec"]["runtimeClassName"] = "tolerant"
-    if size == SHORT_SIZE and tree["kind"] == "Pod":  # no node takes it: what virtual nodes do has tests of its own
+    if size == SHORT_SIZE and tree["kind"] == "Pod":  # no node takes it: virtual nodes have their own tests
         tree["spec"]["nodeSelector"] = {"nowhere": "true"}
     if size == SHORT_SIZE and tree["kind"] == "Deployment":
         tree["spec"]["replicas"] = 0
@@ -221,18 +223,18 @@ def prepared(name: str, size: int) -> dict[str, Any]:
 def check(tree: dict[str, Any]) -> None:
     async def test(world: World) -> None:
         await make_neighbours(world)
-        seconds, holder = await world.hold(partial(live, world, tree))
+        seconds, holder = await world.hold(partial(create_change_delete, world, tree))
         assert seconds <= LIMIT, holder
 
-    run(test, managed=True)
+    run_in_world(test, managed=True)
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_large_object_does_not_hold_who_works_on_it(name: str) -> None:
+def test_large_object_does_not_block_its_readers(name: str) -> None:
     check(prepared(name, SHORT_SIZE))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", every())
-def test_largest_object_does_not_hold_who_works_on_it(name: str) -> None:
+@pytest.mark.parametrize("name", makers())
+def test_largest_object_does_not_block_its_readers(name: str) -> None:
     check(prepared(name, LONG_SIZE))

@@ -1,4 +1,4 @@
-"""What is wrong with a request is said in a `Status` with the documented code, and the request changes nothing."""
+"""Errors of requests are a `Status` with the documented code, and the request changes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ DEPLOYMENT: dict[str, Any] = {
 CONFIG: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}, "data": {"k": "v"}}
 SEEDS = ((PODS, POD), (DEPLOYMENTS, DEPLOYMENT), (CONFIGS, CONFIG))
 
-# Words that name a thing of no kind; the empty one would be another path.
+# Names of no kind; an empty one would be another path.
 JUNK = st.text(st.characters(exclude_categories=["C"], exclude_characters="/?#%"), min_size=1, max_size=20)
 NOT_A_NAME = st.one_of(
     st.sampled_from(["A", "a_b", "-a", "a-", "a..b", ".", "a" * 254, "a b", "ä", "a\n", "a\x00"]),
@@ -59,8 +59,8 @@ WRONG = st.one_of(
 
 
 @pytest.fixture(scope="module", autouse=True)
-def standing(api: Any) -> None:
-    """Objects to be wrong about: one of each seed, called `old`, and a namespace that is going away."""
+def old_objects(api: Any) -> None:
+    """Objects for wrong requests: one of each seed, called `old`, and a terminating namespace."""
     for path, seed in SEEDS:
         old = seed | {"metadata": seed["metadata"] | {"name": "old"}}
         assert api.ask("POST", path, old)[0] == 201
@@ -69,8 +69,8 @@ def standing(api: Any) -> None:
 
 
 @pytest.fixture
-def refused(api: Any) -> Any:
-    """Send a request that must be refused with one of `codes`; what is said."""
+def rejects(api: Any) -> Any:
+    """Send a request that must fail with one of `codes`; return its Status."""
 
     def ask(codes: int | tuple[int, ...], method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
         before = api.revision
@@ -86,13 +86,13 @@ def refused(api: Any) -> Any:
 def check_status(code: int, body: bytes) -> dict[str, Any]:
     tree: dict[str, Any] = json.loads(body)
     assert (tree["kind"], tree["apiVersion"], tree["status"], tree["code"]) == ("Status", "v1", "Failure", code)
-    assert code == 500 or tree["reason"]  # kube-apiserver gives none where it fails itself
+    assert code == 500 or tree["reason"]  # kube-apiserver has none for its internal errors
     assert tree["message"]
     return tree
 
 
 def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value of a tree, inner ones too."""
+    """The path of every value of a tree, including inner ones."""
     if path:
         yield path
     inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -120,9 +120,9 @@ def value_at(tree: Any, path: tuple[Any, ...]) -> Any:
 
 @FEW
 @given(st.sampled_from(SEEDS), st.floats(0, 1, exclude_max=True))
-def test_broken_json(refused: Any, seed: Any, where: float) -> None:
+def test_malformed_json_is_rejected(rejects: Any, seed: Any, where: float) -> None:
     whole = json.dumps(seed[1]).encode()
-    refused(400, "POST", seed[0], whole[: int(len(whole) * where)])
+    rejects(400, "POST", seed[0], whole[: int(len(whole) * where)])
 
 
 @pytest.mark.parametrize(
@@ -144,65 +144,65 @@ def test_broken_json(refused: Any, seed: Any, where: float) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [PODS, CONFIGS])
-def test_bodies_that_are_no_object(refused: Any, body: bytes, path: str) -> None:
-    refused(400, "POST", path, body)
+def test_body_that_is_not_an_object_is_rejected(rejects: Any, body: bytes, path: str) -> None:
+    rejects(400, "POST", path, body)
 
 
 @MANY
 @given(st.sampled_from(SEEDS), st.data())
-def test_values_of_another_type(refused: Any, seed: Any, data: st.DataObject) -> None:
+def test_value_of_wrong_type_is_rejected(rejects: Any, seed: Any, data: st.DataObject) -> None:
     path, tree = seed
-    # any value is fine for a label that is a text, and numbers may be of either kind
+    # a label that is a text accepts any value, and numbers may be of either type
     spot = data.draw(st.sampled_from([p for p in leaves(tree) if p[0] in ("spec", "data")]))
     kind = type(value_at(tree, spot))
     wrong = data.draw(WRONG.filter(lambda value: type(value) is not kind))
-    said = refused(400, "POST", path, replaced(tree, spot, wrong))
+    said = rejects(400, "POST", path, replaced(tree, spot, wrong))
     assert str(spot[-1] if isinstance(spot[-1], str) else spot[-2]) in said["message"]
 
 
 @FEW
 @given(st.sampled_from(SEEDS), st.sampled_from(["kind", "apiVersion"]), JUNK)
-def test_bodies_of_another_kind(refused: Any, seed: Any, field: str, junk: str) -> None:
-    refused(400, "POST", seed[0], seed[1] | {field: junk})
+def test_body_of_another_kind_is_rejected(rejects: Any, seed: Any, field: str, junk: str) -> None:
+    rejects(400, "POST", seed[0], seed[1] | {field: junk})
 
 
 @FEW
 @given(st.sampled_from(SEEDS), NOT_A_NAME)
-def test_bad_names(refused: Any, seed: Any, name: str) -> None:
+def test_invalid_name_is_rejected(rejects: Any, seed: Any, name: str) -> None:
     path, tree = seed
-    said = refused(422, "POST", path, tree | {"metadata": {"name": name}})
+    said = rejects(422, "POST", path, tree | {"metadata": {"name": name}})
     assert "metadata.name" in [cause["field"] for cause in said["details"]["causes"]]
 
 
 @FEW
 @given(st.sampled_from(SEEDS), st.dictionaries(JUNK.filter(lambda key: not key.isascii()), st.text(), min_size=1))
-def test_bad_labels(refused: Any, seed: Any, labels: dict[str, str]) -> None:
+def test_invalid_labels_are_rejected(rejects: Any, seed: Any, labels: dict[str, str]) -> None:
     path, tree = seed
-    refused(422, "POST", path, tree | {"metadata": {"name": "new", "labels": labels}})
-    refused(422, "PATCH", f"{path}/old", {"metadata": {"labels": labels}}, headers={"content-type": MERGE_PATCH})
+    rejects(422, "POST", path, tree | {"metadata": {"name": "new", "labels": labels}})
+    rejects(422, "PATCH", f"{path}/old", {"metadata": {"labels": labels}}, headers={"content-type": MERGE_PATCH})
 
 
 @pytest.mark.parametrize("field", ["spec", "metadata", "spec.containers.0", "spec.containers.0.ports.0"])
-def test_strict_validation_names_what_it_does_not_know(refused: Any, api: Any, field: str) -> None:
+def test_strict_validation_names_unknown_field(rejects: Any, api: Any, field: str) -> None:
     path = tuple(int(part) if part.isdecimal() else part for part in field.split("."))
     body = replaced(POD, path, value_at(POD, path) | {"bogus": 1})
-    said = refused(400, "POST", PODS, body, fieldValidation="Strict")
+    said = rejects(400, "POST", PODS, body, fieldValidation="Strict")
     assert 'unknown field "' in said["message"]
     twice = json.dumps(POD).replace('"image": "i"', '"image": "i", "image": "j"').encode()
-    assert "duplicate field" in refused(400, "POST", PODS, twice, fieldValidation="Strict")["message"]
+    assert "duplicate field" in rejects(400, "POST", PODS, twice, fieldValidation="Strict")["message"]
     before = api.revision
     assert api.ask("POST", PODS, body, fieldValidation="Warn", dryRun="All")[0] == 201
     assert api.revision == before
 
 
-def test_a_body_without_a_name(refused: Any) -> None:
-    refused(422, "POST", CONFIGS, {})
-    refused(422, "POST", PODS, {"metadata": {"name": "new"}})
-    refused(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
-    refused(400, "PUT", f"{CONFIGS}/old", CONFIG)
-    refused(404, "POST", "/api/v1/namespaces/nowhere/configmaps", CONFIG)
-    refused(403, "POST", "/api/v1/namespaces/going/configmaps", CONFIG)
-    refused(409, "POST", CONFIGS, CONFIG | {"metadata": {"name": "old"}})
+def test_body_without_name_is_rejected(rejects: Any) -> None:
+    rejects(422, "POST", CONFIGS, {})
+    rejects(422, "POST", PODS, {"metadata": {"name": "new"}})
+    rejects(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
+    rejects(400, "PUT", f"{CONFIGS}/old", CONFIG)
+    rejects(404, "POST", "/api/v1/namespaces/nowhere/configmaps", CONFIG)
+    rejects(403, "POST", "/api/v1/namespaces/going/configmaps", CONFIG)
+    rejects(409, "POST", CONFIGS, CONFIG | {"metadata": {"name": "old"}})
 
 
 # versions
@@ -213,15 +213,15 @@ def test_a_body_without_a_name(refused: Any) -> None:
     st.sampled_from(SEEDS), st.integers(1, 3) | st.integers(10**6, 2**70) | JUNK.filter(lambda text: not text.isdigit())
 )
 @example(SEEDS[0], "-1")
-def test_stale_versions(refused: Any, seed: Any, version: Any) -> None:
+def test_stale_or_malformed_version_is_rejected(rejects: Any, seed: Any, version: Any) -> None:
     path, tree = seed
     old = {"name": "old", "resourceVersion": str(version)}
-    refused((400, 409, 422, 500), "PUT", f"{path}/old", tree | {"metadata": old})
+    rejects((400, 409, 422, 500), "PUT", f"{path}/old", tree | {"metadata": old})
     patch = {"metadata": {"resourceVersion": str(version)}, "data": {"k": "w"}}
-    refused((400, 409, 422, 500), "PATCH", f"{path}/old", patch, headers={"content-type": MERGE_PATCH})
-    refused(409, "DELETE", f"{path}/old", {"preconditions": {"resourceVersion": str(version)}})
-    refused(409, "DELETE", f"{path}/old", {"preconditions": {"uid": str(version)}})
-    refused(409, "PUT", f"{path}/old", tree | {"metadata": {"name": "old", "uid": str(version)}})
+    rejects((400, 409, 422, 500), "PATCH", f"{path}/old", patch, headers={"content-type": MERGE_PATCH})
+    rejects(409, "DELETE", f"{path}/old", {"preconditions": {"resourceVersion": str(version)}})
+    rejects(409, "DELETE", f"{path}/old", {"preconditions": {"uid": str(version)}})
+    rejects(409, "PUT", f"{path}/old", tree | {"metadata": {"name": "old", "uid": str(version)}})
 
 
 # patches
@@ -230,12 +230,12 @@ def test_stale_versions(refused: Any, seed: Any, version: Any) -> None:
 @pytest.mark.parametrize("kind", [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])
 @FEW
 @given(data=st.data())
-def test_patches_that_are_none(refused: Any, kind: str, data: st.DataObject) -> None:
+def test_patch_of_wrong_type_is_rejected(rejects: Any, kind: str, data: st.DataObject) -> None:
     right = list if kind == JSON_PATCH else dict
     junk = st.recursive(WRONG | st.none() | st.text(), lambda inner: st.lists(inner, max_size=2), max_leaves=4)
     body = data.draw(junk.filter(lambda value: not isinstance(value, right)))
-    refused(400, "PATCH", f"{DEPLOYMENTS}/old", body, headers={"content-type": kind})
-    refused(400, "PATCH", f"{DEPLOYMENTS}/old", data.draw(st.just(b"{") | st.just(b"\xff") | st.just(b"")),
+    rejects(400, "PATCH", f"{DEPLOYMENTS}/old", body, headers={"content-type": kind})
+    rejects(400, "PATCH", f"{DEPLOYMENTS}/old", data.draw(st.just(b"{") | st.just(b"\xff") | st.just(b"")),
             headers={"content-type": kind})  # fmt: skip
 
 
@@ -260,8 +260,8 @@ def test_patches_that_are_none(refused: Any, kind: str, data: st.DataObject) -> 
         ((400, 413, 422), [{"op": "copy", "from": "/spec", "path": "/spec/x"}] * 20_000),
     ],
 )
-def test_json_patches_that_do_not_fit(refused: Any, codes: Any, operations: Any) -> None:
-    refused(codes, "PATCH", f"{DEPLOYMENTS}/old", operations, headers={"content-type": JSON_PATCH})
+def test_inapplicable_json_patch_is_rejected(rejects: Any, codes: Any, operations: Any) -> None:
+    rejects(codes, "PATCH", f"{DEPLOYMENTS}/old", operations, headers={"content-type": JSON_PATCH})
 
 
 @pytest.mark.parametrize(
@@ -277,17 +277,17 @@ def test_json_patches_that_do_not_fit(refused: Any, codes: Any, operations: Any)
         {"spec": 7},
     ],
 )
-def test_strategic_patches_that_do_not_fit(refused: Any, patch: Any) -> None:
-    refused((400, 422, 500), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
+def test_inapplicable_strategic_patch_is_rejected(rejects: Any, patch: Any) -> None:
+    rejects((400, 422, 500), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
 
 
-def test_apply_patches_and_patches_of_nothing(refused: Any) -> None:
-    refused(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
-    refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
-    refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
+def test_apply_and_patches_of_missing_objects_are_rejected(rejects: Any) -> None:
+    rejects(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
+    rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
+    rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
 
 
-# questions
+# queries
 
 
 @pytest.mark.parametrize(
@@ -314,8 +314,8 @@ def test_apply_patches_and_patches_of_nothing(refused: Any) -> None:
         {"watch": "1", "timeoutSeconds": "long"},
     ],
 )
-def test_questions_that_make_no_sense(refused: Any, query: dict[str, str]) -> None:
-    refused((400, 422, 500), "GET", PODS, **query)
+def test_malformed_list_parameters_are_rejected(rejects: Any, query: dict[str, str]) -> None:
+    rejects((400, 422, 500), "GET", PODS, **query)
 
 
 @pytest.mark.parametrize(
@@ -329,14 +329,14 @@ def test_questions_that_make_no_sense(refused: Any, query: dict[str, str]) -> No
         ("DELETE", {"propagationPolicy": "Orphan", "orphanDependents": "true"}),
     ],
 )
-def test_options_that_do_not_exist(refused: Any, method: str, query: dict[str, str]) -> None:
+def test_invalid_write_options_are_rejected(rejects: Any, method: str, query: dict[str, str]) -> None:
     body = CONFIG if method == "POST" else None
-    refused((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
+    rejects((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
 
 
 @FEW
 @given(JUNK)
-def test_paths_to_nowhere(refused: Any, junk: str) -> None:
+def test_unknown_paths_are_not_found(rejects: Any, junk: str) -> None:
     for path in (
         f"/{junk}",
         f"/api/{junk}",
@@ -347,7 +347,7 @@ def test_paths_to_nowhere(refused: Any, junk: str) -> None:
         f"{PODS}/{junk}/{junk}",
         f"{PODS}/old/status/{junk}",
     ):
-        refused((400, 404), "GET", path)
+        rejects((400, 404), "GET", path)
 
 
 @pytest.mark.parametrize(
@@ -365,18 +365,18 @@ def test_paths_to_nowhere(refused: Any, junk: str) -> None:
         ("POST", "/version"),
     ],
 )
-def test_methods_that_are_not_allowed(refused: Any, method: str, path: str) -> None:
-    assert refused((404, 405), method, path, POD if method == "POST" else None)["message"]
+def test_unsupported_methods_are_rejected(rejects: Any, method: str, path: str) -> None:
+    assert rejects((404, 405), method, path, POD if method == "POST" else None)["message"]
 
 
 @FEW
 @given(st.sampled_from(["text/html", "application/xml", "application/json;as=Dream;g=meta.k8s.io;v=v1", "image/*"]))
-def test_representations_that_do_not_exist(refused: Any, media: str) -> None:
-    refused(406, "GET", f"{PODS}/old", headers={"accept": media})
-    refused(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
+def test_unsupported_media_types_are_rejected(rejects: Any, media: str) -> None:
+    rejects(406, "GET", f"{PODS}/old", headers={"accept": media})
+    rejects(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
 
 
-# anything
+# any bytes
 
 
 @MANY
@@ -386,8 +386,10 @@ def test_representations_that_do_not_exist(refused: Any, media: str) -> None:
     st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 3), st.binary(max_size=3)), max_size=4),
     st.booleans(),
 )
-def test_whatever_happens_to_the_bytes(api: Any, seed: Any, way: str, harm: list[Any], status: bool) -> None:
-    """Cut, overwrite and insert bytes of a sound body: it is taken, or refused without a trace."""
+def test_any_changed_bytes_are_accepted_or_rejected(
+    api: Any, seed: Any, way: str, harm: list[Any], status: bool
+) -> None:
+    """Cut, overwrite and insert bytes of a valid body: it is accepted, or rejected without effect."""
     path, tree = seed
     tree = tree | {"metadata": tree["metadata"] | {"name": "old"}}
     operations = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}, {"op": "test", "path": "/kind"}]
@@ -402,7 +404,7 @@ def test_whatever_happens_to_the_bytes(api: Any, seed: Any, way: str, harm: list
     code, answer = api.send(Request(method, target, (), headers, bytes(body), ADMIN))
     if code >= 400:
         told = check_status(code, answer)
-        # A strategic patch that cannot be laid over an object is answered so by kube-apiserver.
+        # kube-apiserver answers a strategic patch that cannot be applied like this.
         assert code < 500 or (way == STRATEGIC_PATCH and code == 500 and "reason" not in told)
         assert api.revision == before
     else:

@@ -1,4 +1,4 @@
-"""Requests made up from the published descriptions: whatever is asked, the answer is as described and no failure.
+"""Requests generated from the OpenAPI documents: answers fit the schema, without internal errors.
 
 The same requests are made in each run. `make fuzz` makes many more: EXAMPLES of each operation, drawn from SEED.
 """
@@ -40,7 +40,7 @@ REFUSED = ("application/json", "application/yaml", "application/vnd.kubernetes.p
 
 
 def not_a_failure(context: Any, response: Any, case: Any) -> bool | None:
-    """kube-apiserver answers 500 without a reason to some that ask for what makes no sense; a failure has one."""
+    """kube-apiserver answers some malformed requests with 500 without a reason; an internal error has one."""
     is_deserved = response.status_code == 500 and "reason" not in response.json()
     return None if is_deserved else not_a_server_error(context, response, case)
 
@@ -52,7 +52,7 @@ Places = Mapping[str, list[tuple[str, str]]]
 
 
 def application(api: Any) -> Callable[..., Iterable[bytes]]:
-    """The server as something schemathesis can speak to without a socket."""
+    """The server as a WSGI application for schemathesis."""
 
     core = json.loads(api.ask("GET", "/openapi/v3/api/v1")[1])["components"]["schemas"]
 
@@ -71,7 +71,7 @@ def application(api: Any) -> Callable[..., Iterable[bytes]]:
 
 
 def with_refusals(document: Any, core: Any) -> Any:
-    """Return a document in which every operation may be refused with a Status; Kubernetes does not publish that."""
+    """Return a document in which every operation may return an error Status, which Kubernetes does not publish."""
     content = {media: {"schema": {"$ref": STATUS}} for media in REFUSED}
     for item in document["paths"].values():
         for method, operation in item.items():
@@ -112,14 +112,14 @@ def places(api: Any) -> Places:
     ],
 )
 @pytest.mark.usefixtures("places")
-def test_what_once_failed_inside_is_refused(api: Any, method: str, path: str, body: Any) -> None:
+def test_earlier_internal_errors_are_rejected_as_invalid(api: Any, method: str, path: str, body: Any) -> None:
     assert api.ask(method, path, {"metadata": {"name": "front"}, **body})[0] == 422
 
 
 @pytest.mark.usefixtures("places")
-def test_what_is_stored_is_as_described(api: Any) -> None:
-    """Every object there is, of manifests and the server's own, fits the definition of its kind, but for lists that are
-    null since nobody gave them.
+def test_stored_objects_fit_their_schema(api: Any) -> None:
+    """Every object of the manifests and of the server fits the schema of its kind, except for unset lists that are
+    null.
     """
     checked = set()
     for kind in KINDS.values():
@@ -135,7 +135,7 @@ def test_what_is_stored_is_as_described(api: Any) -> None:
 
 
 @pytest.mark.parametrize("root", ROOTS)
-def test_the_answer_is_as_described(api: Any, places: Places, root: str) -> None:
+def test_responses_fit_their_schema(api: Any, places: Places, root: str) -> None:
     schema = schemathesis.openapi.from_wsgi(f"/openapi/v3/{root}", application(api))
     operations = [found.ok() for found in schema.get_all_operations()]
     if not EXAMPLES:
@@ -146,7 +146,7 @@ def test_the_answer_is_as_described(api: Any, places: Places, root: str) -> None
 
 
 def run(operation: Any, places: Places) -> None:
-    """Ask for an operation, now with whatever the description allows, now with what is likely to be taken."""
+    """Send generated requests for an operation, alternately arbitrary and likely ones."""
 
     @seed(SEED)
     @settings(
@@ -163,13 +163,13 @@ def run(operation: Any, places: Places) -> None:
         if choice:
             make_likely(case, places, choice)
         response = case.call()
-        case.validate_response(response, checks=HEAD if is_told_otherwise(case, response) else CHECKS)
+        case.validate_response(response, checks=HEAD if is_known_mismatch(case, response) else CHECKS)
 
     asks()
 
 
 def make_likely(case: Any, places: Places, choice: int) -> None:
-    """Let a request be about an object that is there."""
+    """Make a request address an existing object."""
     known = next((places[part] for part in reversed(case.path.split("/")) if part in places), [("default", "some")])
     namespace, name = known[choice % len(known)]
     case.path_parameters.update(
@@ -182,10 +182,10 @@ def make_likely(case: Any, places: Places, choice: int) -> None:
         case.body["metadata"] = {"name": name if case.method == "PUT" else f"made-{choice}"}
 
 
-def is_told_otherwise(case: Any, response: Any) -> bool:
-    """Whether an answer is known not to be of the kind it is told to be: a stream of them; the object that a deletion
-    left there until its finalizers are gone; an event that was written as the older kind, which needs no `eventTime`; a
-    list that is null since nobody gave it; the status of a binding or an eviction.
+def is_known_mismatch(case: Any, response: Any) -> bool:
+    """Whether an answer is known to differ from the document: a stream; the object that a deletion leaves until its
+    finalizers are gone; an event written as the core kind, which needs no `eventTime`; an unset list that is null; the
+    status of a binding or an eviction.
     """
     if "/watch/" in case.path or "/events.k8s.io/" in case.path or b":null" in response.content:
         return True

@@ -1,4 +1,4 @@
-"""Jobs and cron jobs as a person would write them, and what is to be seen of them."""
+"""Builders of jobs and cron jobs, and readers of their state."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ Tree = dict[str, Any]
 
 
 def template(**spec: Any) -> Tree:
-    """A template of pods with a field that no controller models."""
+    """Return a pod template with a field that no controller models."""
     container = {"name": "main", "image": "example.org/app:1", "env": [{"name": "A", "value": "b"}]}
     return {"spec": {"restartPolicy": "Never", "containers": [container], **spec}}
 
@@ -48,7 +48,7 @@ async def pods(cluster: Cluster) -> list[Pod]:
 
 
 async def active(cluster: Cluster) -> list[Pod]:
-    """The pods that have not ended and are not being deleted."""
+    """Return the pods that have not finished and are not being deleted."""
     return [
         pod
         for pod in await pods(cluster)
@@ -57,16 +57,16 @@ async def active(cluster: Cluster) -> list[Pod]:
 
 
 def end(obj: Job) -> tuple[str, str]:
-    """The type and the reason of the condition by which a job is over; both empty while it is not."""
+    """Return type and reason of the condition that finished a job, or two empty strings."""
     last = end_of(obj.status.conditions)
     return (last.type, last.reason) if last is not None else ("", "")
 
 
 def numbers(obj: Job) -> tuple[int, int, int]:
-    """The active, succeeded and failed pods of a job."""
+    """Return the numbers of active, succeeded and failed pods of a job."""
     return obj.status.active, obj.status.succeeded, obj.status.failed
 
 
 def codes(by_index: dict[int | None, int | None]) -> Callable[[Pod], int | None]:
-    """The exit codes of pods by their index."""
+    """Return a function that gives a pod the exit code of its index."""
     return lambda pod: by_index.get(index_of(pod))

@@ -1,4 +1,4 @@
-"""Pods with claims to devices, as people write them, and who allocates devices for them."""
+"""Builders of pods with device claims, and a fake scheduler that allocates devices."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from controller_manager.testing import Cluster
 from controllers.shared.device_claims import is_over, known_claims
 
 Tree = dict[str, Any]
-LOOK = 0.3  # seconds between two looks of the scheduler
+LOOK = 0.3  # seconds between two rounds of the scheduler
 REQUEST: Tree = {
     "name": "gpu",
     "exactly": {"deviceClassName": "gpu.example.org", "capacity": {"requests": {"m": "1Gi"}}},
@@ -50,7 +50,7 @@ def claim(name: str = "shared", **metadata: Any) -> ResourceClaim:
 
 
 def pod(name: str = "p", node: str = "", resources: Mapping[str, Any] | None = None, **entries: str) -> Pod:
-    """A pod with these entries: `made` is of the template `gpus`, any other name that of a claim."""
+    """Return a pod with these claim entries; `template/<name>` refers to a template, any other value to a claim."""
     listed = [
         {"name": entry, "resourceClaimTemplateName": of.removeprefix("template/")}
         if of.startswith("template/")
@@ -81,7 +81,7 @@ async def claim_of(cluster: Cluster, name: str = "shared") -> ResourceClaim | No
 
 
 async def events(cluster: Cluster) -> list[str]:
-    """The reasons and messages of events, in the order in which they were written."""
+    """Return reason and message of each event, in write order."""
     listed = (await cluster.client.list(EVENTS, "default")).items
     found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
     return [f"{event.type} {event.reason}: {event.message}" for event in found]
@@ -90,7 +90,7 @@ async def events(cluster: Cluster) -> list[str]:
 async def allocate(
     cluster: Cluster, claim: ResourceClaim, *pods: Pod, device: str = "gpu-0", tolerations: Sequence[Tree] = ()
 ) -> None:
-    """Do what a scheduler does: protect and allocate a claim, and reserve it for pods."""
+    """Protect and allocate a claim and reserve it for pods, as a scheduler does."""
     key = Key("default", claim.metadata.name)
     if claim.status.allocation is None:
         await cluster.client.patch(RESOURCE_CLAIMS, key, {"metadata": {"finalizers": [DELETE_PROTECTION]}})
@@ -113,11 +113,11 @@ async def bind(cluster: Cluster, pod: Pod, node: str = "node-1") -> None:
 
 
 class DeviceScheduler:
-    """`async with DeviceScheduler(cluster):` a scheduler of pods with claims and a node that runs them.
+    """Runs a fake scheduler and node for pods with claims, as an async context manager.
 
-    Every so often, a pod whose claims are all there has them allocated and reserved, and is bound and running; one that
-    is being deleted on the node is gone. If it `collects`, claims whose pods are gone are deleted, as the garbage
-    collector does.
+    In each period it allocates and reserves the claims of pods whose claims all exist, binds these pods and marks them
+    running; it removes terminating pods. With `collects` it deletes claims of deleted pods, as the garbage collector
+    does.
     """
 
     def __init__(self, cluster: Cluster, *, collects: bool = False) -> None:
@@ -175,10 +175,10 @@ class DeviceScheduler:
 
 
 class Reservations:
-    """Looks at every write: for a claim that lost its allocation while it was reserved for a pod that may still run."""
+    """Records each claim that lost its allocation while it was reserved for a pod that may still run."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._living: dict[str, str] = {}
         self._reserved: dict[str, dict[str, str]] = {}
         self._made: dict[str, tuple[str, str]] = {}
@@ -203,7 +203,7 @@ class Reservations:
         now = {} if gone else {one.uid: one.name for one in claim.status.reserved_for}
         for uid, consumer in self._reserved.get(name, {}).items():
             if uid not in now and self._living.get(uid):
-                self.wrong.append(f"{name} is reserved no more for {consumer}, which lives")
+                self.violations.append(f"{name} lost the reservation for {consumer}, which is running")
         self._reserved[name] = now
         entry = (claim.metadata.annotations or {}).get("resource.kubernetes.io/pod-claim-name")
         owners = claim.metadata.owner_references
@@ -211,5 +211,5 @@ class Reservations:
         if entry and owners and not gone and claim.metadata.deletion_timestamp is None:
             made = (owners[0].uid, entry)
             if made in self._made.values():
-                self.wrong.append(f"{name} is a second claim for {entry} of {owners[0].name}")
+                self.violations.append(f"{name} is a second claim for {entry} of {owners[0].name}")
             self._made[name] = made

@@ -1,4 +1,4 @@
-"""Volumes, claims and classes for scenarios, as people write them."""
+"""Builders of volumes, claims and storage classes, and readers of their state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,13 +26,13 @@ def decoded(resource: Resource[Any], tree: Mapping[str, Any]) -> Any:
 
 
 def volume(name: str = "v", size: str = "1Gi", *, meta: Mapping[str, Any] | None = None, **spec: Any) -> Any:
-    """Return a volume of a folder of the host."""
+    """Return a host path volume."""
     given = {"capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp/v"}}
     return decoded(PERSISTENT_VOLUMES, {"metadata": {"name": name, **(meta or {})}, "spec": {**given, **spec}})
 
 
 def claim(name: str = "c", size: str = "1Gi", *, meta: Mapping[str, Any] | None = None, **spec: Any) -> Any:
-    """Return a claim without a class, unless it is given one."""
+    """Return a claim, by default without a class."""
     given = {
         "resources": {"requests": {"storage": size}},
         "accessModes": ["ReadWriteOnce"],
@@ -47,7 +47,7 @@ def claim(name: str = "c", size: str = "1Gi", *, meta: Mapping[str, Any] | None 
 def storage_class(
     name: str = "fast", provisioner: str = "csi.example.com", *, meta: Mapping[str, Any] | None = None, **fields: Any
 ) -> Any:
-    """Return a class."""
+    """Return a storage class."""
     return decoded(STORAGE_CLASSES, {"metadata": {"name": name, **(meta or {})}, "provisioner": provisioner, **fields})
 
 
@@ -81,7 +81,7 @@ async def the_class(cluster: Cluster, name: str = "fast") -> StorageClass:
 
 
 async def is_gone(cluster: Cluster, resource: Resource[Any], name: str) -> bool:
-    """Return whether the server does not know an object."""
+    """Return whether an object is deleted."""
     try:
         await cluster.client.get(resource, Key("default" if resource.namespaced else "", name))
     except NotFound:
@@ -90,6 +90,6 @@ async def is_gone(cluster: Cluster, resource: Resource[Any], name: str) -> bool:
 
 
 async def reasons(cluster: Cluster, name: str) -> list[str]:
-    """Return the reasons of the events of an object, each once."""
+    """Return the distinct event reasons of an object."""
     found = (await cluster.client.list(EVENTS)).items
     return list(dict.fromkeys(one.reason for one in found if one.involved_object.name == name))

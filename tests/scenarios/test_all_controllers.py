@@ -1,4 +1,4 @@
-"""All controllers in one manager: they share its registry of metrics, its informers and its client."""
+"""All controllers in one manager, which share its metrics registry, informers and client."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from controller_manager.app.features import ManagerFeatureOptions
 from controller_manager.framework.controller.runner import Phase
 from controller_manager.testing import Cluster
 from controller_manager.testing.cloud import SimulatedCloud
-from tests.scenarios.clouds import manage
+from tests.scenarios.cloud import manage
 
 RANGES = ("--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/16")
 
 
 @pytest.mark.virtual
-async def test_all_controllers_run_beside_one_another() -> None:
-    """What two of them register under one name, for instance, would crash the second."""
+async def test_all_controllers_run_in_one_manager() -> None:
+    """The manager fails to start if two controllers register the same metric, for instance."""
     names = [spec.name for spec in catalog.installed() if all(map(ManagerFeatureOptions().enabled, spec.gates))]
     async with Cluster() as cluster:
         replica = await manage(cluster, SimulatedCloud(), *RANGES, f"--controllers={','.join(names)}")

@@ -1,4 +1,4 @@
-"""Volumes that are attached to nodes and detached, in a whole cluster with a simulated driver, in virtual time."""
+"""Attaching and detaching of volumes in a whole cluster with a simulated driver, in virtual time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -45,15 +45,15 @@ FAILED = ("Warning", "FailedAttachVolume")
 async def world(
     *flags: str, nodes: tuple[str, ...] = ("a", "b"), **driver: Any
 ) -> AsyncIterator[tuple[Cluster, SimulatedDriver, Replica]]:
-    """A cluster with these nodes, a driver and a manager."""
+    """Start a cluster with nodes, a driver and a manager."""
     async with Cluster((UNPROTECTED,)) as cluster, SimulatedDriver(cluster, DRIVER, **driver) as simulated:
         for node in ("a", "b"):
             await add_node(cluster, node)
         yield cluster, simulated, await cluster.manage(*ON, *flags, specs=SPECS)
 
 
-async def told(cluster: Cluster, name: str) -> list[tuple[str, str]]:
-    """The type and reason of each event about a pod."""
+async def events_of(cluster: Cluster, name: str) -> list[tuple[str, str]]:
+    """Return type and reason of each event about a pod."""
     found = (await cluster.client.list(EVENTS, "default")).items
     mine = [event for event in found if event.involved_object.name == name]
     return [(event.type, event.reason) for event in sorted(mine, key=lambda one: int(one.metadata.resource_version))]
@@ -64,7 +64,7 @@ async def delete_pod(cluster: Cluster, name: str) -> None:
     await cluster.settle()
 
 
-async def test_a_volume_is_attached_for_a_pod_and_detached_once_it_is_unmounted() -> None:
+async def test_volume_is_attached_for_pod_and_detached_after_unmount() -> None:
     async with world() as (cluster, _, replica):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -77,10 +77,10 @@ async def test_a_volume_is_attached_for_a_pod_and_detached_once_it_is_unmounted(
             "v",
         )
         assert await listed(cluster, "a") == {unique("v")}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         await use(cluster, "a", "v")
         await delete_pod(cluster, "p")
-        await cluster.sleep(3600)  # the node is ready, and still uses it
+        await cluster.sleep(3600)  # the node is ready and still uses the volume
         assert await attachments(cluster) != {}
         assert await listed(cluster, "a") == {unique("v")}
         await use(cluster, "a")
@@ -93,7 +93,7 @@ async def test_a_volume_is_attached_for_a_pod_and_detached_once_it_is_unmounted(
             assert counted[f'{FAMILY}{{migrated="false",operation_name="{name}",status="success",{plugin}}}'] == 1
 
 
-async def test_a_node_lists_a_volume_no_more_before_its_driver_is_asked_to_detach_it() -> None:
+async def test_node_status_drops_volume_before_driver_detaches() -> None:
     async with world() as (cluster, _, __):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -105,7 +105,7 @@ async def test_a_node_lists_a_volume_no_more_before_its_driver_is_asked_to_detac
         assert order[:2] == [NODES.name, VOLUME_ATTACHMENTS.name]
 
 
-async def test_a_volume_for_one_node_is_refused_to_another_until_it_is_free() -> None:
+async def test_single_node_volume_is_not_attached_to_second_node() -> None:
     async with world() as (cluster, _, __):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -113,7 +113,7 @@ async def test_a_volume_for_one_node_is_refused_to_another_until_it_is_free() ->
         await use(cluster, "a", "v")
         await cluster.client.create(PODS, pod("q", of_claim("v"), node="b"))
         await cluster.advance(300)
-        assert await told(cluster, "q") == [FAILED]
+        assert await events_of(cluster, "q") == [FAILED]
         (event,) = [one for one in (await cluster.client.list(EVENTS, "default")).items if one.type == "Warning"]
         assert event.message.startswith('Multi-Attach error for volume "v"')
         assert event.message.endswith("p")
@@ -124,10 +124,10 @@ async def test_a_volume_for_one_node_is_refused_to_another_until_it_is_free() ->
         await cluster.settle()
         assert (await attachments(cluster)).keys() == {("v", "b")}
         assert await listed(cluster, "b") == {unique("v")}
-        assert await told(cluster, "q") == [FAILED, DONE]
+        assert await events_of(cluster, "q") == [FAILED, DONE]
 
 
-async def test_a_volume_for_many_nodes_is_attached_to_all() -> None:
+async def test_many_node_volume_is_attached_to_all_nodes() -> None:
     async with world() as (cluster, _, __):
         await bind(cluster, "v", modes=("ReadWriteMany",))
         for node in ("a", "b"):
@@ -138,13 +138,13 @@ async def test_a_volume_for_many_nodes_is_attached_to_all() -> None:
         assert (await attachments(cluster)).keys() == {("v", "b")}
 
 
-async def test_a_driver_that_fails_is_told_of_and_asked_again_less_and_less_often() -> None:
+async def test_failed_attach_is_reported_and_retried_with_backoff() -> None:
     problem = "no such disk"
     async with world(fails=lambda step, _: problem if step == "attach" else "") as (cluster, _, replica):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.sleep(120)
-        assert set(await told(cluster, "p")) == {FAILED}
+        assert set(await events_of(cluster, "p")) == {FAILED}
         (event,) = (await cluster.client.list(EVENTS, "default")).items
         assert event.message == 'AttachVolume.Attach failed for volume "v" : no such disk'
         assert 6 <= event.count <= 9
@@ -152,24 +152,24 @@ async def test_a_driver_that_fails_is_told_of_and_asked_again_less_and_less_ofte
         problem = ""
         await cluster.advance(10)
         assert await listed(cluster, "a") == {unique("v")}
-        assert await told(cluster, "p") == [FAILED, DONE]
+        assert await events_of(cluster, "p") == [FAILED, DONE]
         counted = await samples(replica, FAMILY)
         assert sum(value for name, value in counted.items() if "fail-unknown" in name) == event.count
 
 
-async def test_a_driver_that_is_silent_fails_after_two_minutes_and_may_come_late() -> None:
+async def test_slow_driver_times_out_after_two_minutes_then_succeeds() -> None:
     async with world(delay=200.0) as (cluster, _, __):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.sleep(119)
-        assert await told(cluster, "p") == []
+        assert await events_of(cluster, "p") == []
         await cluster.sleep(5)
-        assert await told(cluster, "p") == [FAILED]
+        assert await events_of(cluster, "p") == [FAILED]
         await cluster.advance(120)
-        assert await told(cluster, "p") == [FAILED, DONE]
+        assert await events_of(cluster, "p") == [FAILED, DONE]
 
 
-async def test_what_was_never_attached_is_given_up_with_its_pod() -> None:
+async def test_pending_attachment_is_deleted_with_its_pod() -> None:
     async with world(fails=lambda step, _: "no such disk" if step == "attach" else "") as (cluster, _, __):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -180,7 +180,7 @@ async def test_what_was_never_attached_is_given_up_with_its_pod() -> None:
         assert await attachments(cluster) == {}
 
 
-async def test_a_driver_that_cannot_detach_keeps_the_volume_from_others() -> None:
+async def test_failed_detach_blocks_attach_to_other_node() -> None:
     stuck = "busy"
     async with world(fails=lambda step, _: stuck if step == "detach" else "") as (cluster, _, __):
         await bind(cluster, "v")
@@ -198,7 +198,7 @@ async def test_a_driver_that_cannot_detach_keeps_the_volume_from_others() -> Non
 
 @pytest.mark.flag("disable-force-detach-on-timeout")
 @pytest.mark.parametrize("disabled", [False, True])
-async def test_of_a_node_that_is_silent_volumes_are_taken_after_six_minutes(disabled: bool) -> None:
+async def test_unready_node_volumes_are_detached_after_six_minutes(disabled: bool) -> None:
     async with world(*(["--disable-force-detach-on-timeout"] if disabled else [])) as (cluster, _, replica):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -214,7 +214,7 @@ async def test_of_a_node_that_is_silent_volumes_are_taken_after_six_minutes(disa
         assert forced == ({} if disabled else {f'{FORCED}{{reason="timeout"}}': 1})
 
 
-async def test_a_node_that_is_ready_again_keeps_its_volumes_though_the_copy_of_it_is_old() -> None:
+async def test_ready_node_keeps_volumes_when_node_cache_is_stale() -> None:
     async with world() as (cluster, _, replica):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -231,7 +231,7 @@ async def test_a_node_that_is_ready_again_keeps_its_volumes_though_the_copy_of_i
         assert (await attachments(cluster)).keys() == {("v", "a")}
 
 
-async def test_of_a_silent_node_nothing_is_taken_while_pods_came_there_that_are_not_known_here() -> None:
+async def test_unready_node_keeps_volumes_when_pod_cache_is_stale() -> None:
     async with world() as (cluster, _, replica):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -240,11 +240,11 @@ async def test_of_a_silent_node_nothing_is_taken_while_pods_came_there_that_are_
         await set_ready(cluster, "a", ready=False)
         await delete_pod(cluster, "p")
 
-        def deaf(request: Request) -> Response | None:
+        def break_watch(request: Request) -> Response | None:
             follows = request.path == PODS.path() and all(name != "fieldSelector" for name, _ in request.query)
             return Response(500, {}, b"") if follows else None
 
-        replica.network.intercept(deaf)
+        replica.network.intercept(break_watch)
         replica.network.cut()
         replica.network.heal()
         await cluster.client.create(PODS, pod("q", of_claim("v"), node="a"))
@@ -252,7 +252,7 @@ async def test_of_a_silent_node_nothing_is_taken_while_pods_came_there_that_are_
         assert (await attachments(cluster)).keys() == {("v", "a")}
 
 
-async def test_of_a_node_that_is_out_of_service_volumes_are_taken_at_once() -> None:
+async def test_out_of_service_node_volumes_are_detached_at_once() -> None:
     async with world("--disable-force-detach-on-timeout") as (cluster, _, replica):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -267,7 +267,7 @@ async def test_of_a_node_that_is_out_of_service_volumes_are_taken_at_once() -> N
         assert await samples(replica, FORCED) == {f'{FORCED}{{reason="out-of-service"}}': 1}
 
 
-async def test_of_a_node_that_is_gone_volumes_are_taken_after_six_minutes_if_it_used_them() -> None:
+async def test_deleted_node_volumes_are_detached_after_six_minutes() -> None:
     async with world() as (cluster, _, __):
         for name in ("v", "w"):
             await bind(cluster, name)
@@ -276,7 +276,7 @@ async def test_of_a_node_that_is_gone_volumes_are_taken_after_six_minutes_if_it_
         await use(cluster, "a", "v")
         await cluster.client.delete(NODES, Key("", "a"))
         await cluster.settle()
-        assert (await attachments(cluster)).keys() == {("v", "a"), ("w", "a")}  # the pod is still there
+        assert (await attachments(cluster)).keys() == {("v", "a"), ("w", "a")}  # the pod still exists
         await delete_pod(cluster, "p")
         assert (await attachments(cluster)).keys() == {("v", "a")}
         await cluster.advance(365)
@@ -284,7 +284,7 @@ async def test_of_a_node_that_is_gone_volumes_are_taken_after_six_minutes_if_it_
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_pod_that_has_ended_needs_no_volume(phase: str) -> None:
+async def test_finished_pod_volume_is_detached(phase: str) -> None:
     async with world() as (cluster, _, __):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -294,7 +294,7 @@ async def test_a_pod_that_has_ended_needs_no_volume(phase: str) -> None:
         assert await attachments(cluster) == {}
 
 
-async def test_what_is_not_to_be_attached() -> None:
+async def test_unattachable_volumes_and_unmanaged_nodes_are_skipped() -> None:
     async with world() as (cluster, _, __):
         await add_node(cluster, "unmanaged", managed=False)
         await bind(cluster, "v")
@@ -312,7 +312,7 @@ async def test_what_is_not_to_be_attached() -> None:
         assert (await attachments(cluster)).keys() == {("v", "unmanaged")}
 
 
-async def test_a_driver_whose_volumes_need_not_be_attached() -> None:
+async def test_driver_without_attach_required_has_no_attachments() -> None:
     async with world() as (cluster, _, __):
         await cluster.client.create(CSI_DRIVERS, csi_driver(attachRequired=False))
         await bind(cluster, "v")
@@ -327,7 +327,7 @@ async def test_a_driver_whose_volumes_need_not_be_attached() -> None:
         assert await attachments(cluster) == {}
 
 
-async def test_volumes_that_nodes_reach_by_themselves_are_listed() -> None:
+async def test_volumes_without_csi_driver_are_listed_as_attached() -> None:
     async with world() as (cluster, _, replica):
         await bind(
             cluster,
@@ -337,7 +337,7 @@ async def test_volumes_that_nodes_reach_by_themselves_are_listed() -> None:
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.settle()
         assert await listed(cluster, "a") == {"kubernetes.io/iscsi/1.2.3.4:3260:iqn.2026-01.org.example:x:1"}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         total = await samples(replica, "attachdetach_controller_total_volumes")
         family, plugin = "attachdetach_controller_total_volumes", 'plugin_name="kubernetes.io/iscsi"'
         states = ("actual_state_of_world", "desired_state_of_world")
@@ -348,7 +348,7 @@ async def test_volumes_that_nodes_reach_by_themselves_are_listed() -> None:
         assert await listed(cluster, "a") == set()
 
 
-async def test_a_volume_that_a_pod_describes_itself_and_that_moved_to_a_driver() -> None:
+async def test_inline_volume_migrated_to_csi_is_attached() -> None:
     async with world() as (cluster, _, __):
         source = {"name": "disk", "cinder": {"volumeID": "abc", "fsType": "ext4"}}
         await cluster.client.create(PODS, pod("p", source, node="a"))
@@ -362,7 +362,7 @@ async def test_a_volume_that_a_pod_describes_itself_and_that_moved_to_a_driver()
         }
 
 
-async def test_a_new_leader_goes_on_where_the_one_before_was() -> None:
+async def test_new_leader_takes_over_existing_attachments() -> None:
     async with world() as (cluster, driver, first):
         for name in ("kept", "left", "hanging"):
             await bind(cluster, name)
@@ -386,10 +386,10 @@ async def test_a_new_leader_goes_on_where_the_one_before_was() -> None:
         await use(cluster, "a", "kept")
         await cluster.advance(60)
         assert (await attachments(cluster)).keys() == {("kept", "a")}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
 
 
-async def test_attachments_of_others_are_left_alone() -> None:
+async def test_attachments_of_other_creators_are_left_alone() -> None:
     async with world() as (cluster, _, __):
         await bind(cluster, "v")
         tree = {"attacher": DRIVER, "nodeName": "a", "source": {"persistentVolumeName": "v"}}
@@ -405,7 +405,7 @@ async def test_attachments_of_others_are_left_alone() -> None:
         assert (await attachments(cluster)).keys() == {("v", "a")}
 
 
-async def test_a_volume_that_is_wanted_again_while_it_is_detached_is_attached_anew() -> None:
+async def test_volume_wanted_during_detach_is_attached_again() -> None:
     async with world(delay=20.0) as (cluster, _, __):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -421,7 +421,7 @@ async def test_a_volume_that_is_wanted_again_while_it_is_detached_is_attached_an
 
 
 async def lose(cluster: Cluster, *, whole: bool) -> None:
-    """Have the driver say that a volume is not attached any more, or its VolumeAttachment go."""
+    """Mark a volume as detached by its driver, or delete its VolumeAttachment if `whole`."""
     (found,) = (await attachments(cluster)).values()
     name = Key("", found.metadata.name)
     if whole:
@@ -434,9 +434,7 @@ async def lose(cluster: Cluster, *, whole: bool) -> None:
 @pytest.mark.flag("attach-detach-reconcile-sync-period", "disable-attach-detach-reconcile-sync")
 @pytest.mark.parametrize(("flags", "after"), [((), 60), (("--attach-detach-reconcile-sync-period=10m",), 600)])
 @pytest.mark.parametrize("whole", [True, False])
-async def test_what_is_no_longer_attached_is_noticed_and_attached_again(
-    flags: tuple[str, ...], after: int, whole: bool
-) -> None:
+async def test_lost_attachment_is_found_by_sync_and_restored(flags: tuple[str, ...], after: int, whole: bool) -> None:
     async with world(*flags, fails=lambda step, obj: "") as (cluster, driver, _):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
@@ -455,7 +453,7 @@ async def test_what_is_no_longer_attached_is_noticed_and_attached_again(
 
 
 @pytest.mark.flag("disable-attach-detach-reconcile-sync")
-async def test_what_is_no_longer_attached_is_not_looked_for_if_that_is_off() -> None:
+async def test_lost_attachment_is_not_restored_when_sync_is_disabled() -> None:
     async with world("--disable-attach-detach-reconcile-sync") as (cluster, driver, _):
         await bind(cluster, "v")
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))

@@ -1,14 +1,13 @@
-"""Volumes of pods that come and go while requests fail, watches fall silent, managers are lost, nodes say nothing and
-drivers fail, by seed (virtual time).
+"""Attaching and detaching of volumes under faults, by seed, in virtual time.
 
-What holds for every seed:
+Requests fail, watches fall silent, managers are killed, nodes stop reporting and drivers fail. For every seed:
 
-1. A volume for one node has VolumeAttachments of one node only.
-2. Nothing is detached from a node that has it mounted, unless the node is not ready, no pod wants it there, and none
-   has for six minutes, but for pods that came while it was silent and went again.
-3. A node that mounts what its status lists finds it attached.
-4. Once everything works again, exactly those volumes are attached and listed that pods need.
-5. Then a node that has volumes mounted lists them, however long it takes to unmount them.
+1. A single-node volume has VolumeAttachments of one node only.
+2. A mounted volume is detached only from an unready node where no pod has wanted it for six minutes; pods that came and
+   went while the node was silent do not count.
+3. A volume that a node mounts because its status lists it is attached.
+4. After recovery exactly the volumes that pods need are attached and listed.
+5. From then on nodes list the volumes that they have mounted, however long an unmount takes.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.faults import LONGEST_DELAY
 from controllers.attach_detach.decide import FORCE_AFTER
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.volumes import (
     DRIVER,
     UNPROTECTED,
@@ -51,25 +50,25 @@ READ = (NODES.path(), PODS.path(), VOLUME_ATTACHMENTS.path())
 NODES_MADE = ("a", "b", "c")
 ALONE, SHARED = ("v", "w", "x"), ("shared",)
 ROUNDS = 12
-# Seconds from when the server is asked for a node, and then for its pods, until what follows from that reaches it.
+# Seconds between a read of a node and its pods and the write that follows from it.
 ON_THE_WAY = 4 * LONGEST_DELAY
 
 
 class World:
-    """Nodes that mount what they list for their pods, and what the store saw."""
+    """Fake nodes that mount the listed volumes of their pods, and a checker of all changes in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.silent: set[str] = set()
         self.spoke: dict[str, float] = {}
-        # Nodes that unmount nothing.
+        # Nodes that block unmounts.
         self.busy: set[str] = set()
         self.mounted: dict[str, set[str]] = defaultdict(set)
         self.pods: dict[str, Pod] = {}
         self.came: dict[str, float] = {}
         self.made = 0
-        # By volume the VolumeAttachments, by node; by volume and node when a pod last wanted it there.
+        # VolumeAttachments by volume and node; time of the last pod that wanted a volume, by volume and node.
         self.there: dict[str, dict[str, VolumeAttachment]] = defaultdict(dict)
         self.wanted: dict[tuple[str, str], float] = {}
         self._changed = asyncio.Event()
@@ -79,14 +78,14 @@ class World:
         self._changed.set()
         for change in changes:
             if change.row.resource == VOLUME_ATTACHMENTS.name:
-                self._judge(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
+                self._check(VolumeAttachment.decode(change.row.data), deleted=change.deleted)
             elif change.row.resource == PODS.name:
                 self._note(Pod.decode(change.row.data), deleted=change.deleted)
 
     def _note(self, found: Pod, *, deleted: bool) -> None:
         name, node = found.metadata.name, found.spec.node_name
         came = self.came.setdefault(name, monotonic())
-        if node not in self.silent and monotonic() - came >= ON_THE_WAY:  # others may have gone unseen
+        if node not in self.silent and monotonic() - came >= ON_THE_WAY:  # others may have been missed
             for volume in self._volumes(found):
                 self.wanted[volume, node] = monotonic()
         if deleted:
@@ -94,32 +93,32 @@ class World:
         else:
             self.pods[name] = found
 
-    def _judge(self, found: VolumeAttachment, *, deleted: bool) -> None:
+    def _check(self, found: VolumeAttachment, *, deleted: bool) -> None:
         volume, node = found.spec.source.persistent_volume_name or "", found.spec.node_name
         before = self.there[volume].get(node)
         going = deleted or found.metadata.deletion_timestamp is not None
         if going and before is not None and before.metadata.deletion_timestamp is None:
-            self._judge_detachment(volume, node)
+            self._check_detachment(volume, node)
         if deleted:
             self.there[volume].pop(node, None)
         else:
             self.there[volume][node] = found
         if volume in ALONE and len(self.there[volume]) > 1:
-            self.wrong.append(f"{volume} is at {sorted(self.there[volume])}")
+            self.violations.append(f"{volume} is attached to {sorted(self.there[volume])}")
 
-    def _judge_detachment(self, volume: str, node: str) -> None:
+    def _check_detachment(self, volume: str, node: str) -> None:
         if volume not in self.mounted[node]:
             return
-        age = round(monotonic() - self.wanted.get((volume, node), 0.0), 6)  # sums of seconds are not exact
+        age = round(monotonic() - self.wanted.get((volume, node), 0.0), 6)  # sums of seconds are inexact
         silent = node in self.silent or monotonic() - self.spoke.get(node, -math.inf) <= ON_THE_WAY
         if not silent or age < FORCE_AFTER or self._wants(volume, node, since=ON_THE_WAY):
-            self.wrong.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
+            self.violations.append(f"{volume} is detached from {node}, which has it mounted, after {age:.0f} s")
 
     def _volumes(self, found: Pod) -> set[str]:
         return {one.persistent_volume_claim.claim_name for one in found.spec.volumes if one.persistent_volume_claim}
 
     def _wants(self, volume: str, node: str, since: float = 0.0) -> bool:
-        """Return whether a pod that came at least so many seconds ago wants a volume on a node."""
+        """Return whether a pod created at least `since` seconds ago wants a volume on a node."""
         latest = monotonic() - since
         return any(
             one.spec.node_name == node and volume in self._volumes(one) and self.came[name] <= latest
@@ -127,7 +126,7 @@ class World:
         )
 
     async def run(self) -> None:
-        """Have the nodes mount and unmount, in steps of a second while anything changes."""
+        """Mount and unmount on all nodes, in steps of a second while anything changes."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -148,26 +147,26 @@ class World:
         for one in (offered & used) - mounted:
             found = self.there[one].get(name)
             if found is None or not found.status.attached:
-                self.wrong.append(f"{name} mounts {one}, which is not attached")
+                self.violations.append(f"{name} mounts {one}, which is not attached")
             mounted.add(one)
         if mounted | offered != used:
             await use(self.cluster, name, *sorted(mounted | offered))
 
     async def add(self) -> None:
-        """A pod comes to a node."""
+        """Create a pod on a node."""
         self.made += 1
-        volumes = [of_claim(name) for name in sorted({one_of(ALONE), one_of((*ALONE, *SHARED))})]
-        await self.cluster.client.create(PODS, pod(f"p{self.made}", *volumes, node=one_of(NODES_MADE)))
+        volumes = [of_claim(name) for name in sorted({random_choice(ALONE), random_choice((*ALONE, *SHARED))})]
+        await self.cluster.client.create(PODS, pod(f"p{self.made}", *volumes, node=random_choice(NODES_MADE)))
 
     async def delete(self) -> None:
-        """A pod goes."""
+        """Delete a pod."""
         if self.pods:
-            found = one_of(sorted(self.pods.values(), key=key_of))
+            found = random_choice(sorted(self.pods.values(), key=key_of))
             await self.cluster.client.delete(PODS, key_of(found), grace=0)
 
     async def silence(self) -> None:
-        """A node says nothing for a while, or speaks again."""
-        name = one_of(NODES_MADE)
+        """Silence a node, or end its silence."""
+        name = random_choice(NODES_MADE)
         ready = name in self.silent
         await set_ready(self.cluster, name, ready=ready)
         if ready:
@@ -176,17 +175,17 @@ class World:
         self._changed.set()
 
     async def hold(self) -> None:
-        """A node takes long to unmount, or no longer does."""
-        self.busy ^= {one_of(NODES_MADE)}
+        """Let a node block unmounts, or unblock it."""
+        self.busy ^= {random_choice(NODES_MADE)}
         self._changed.set()
 
     def hold_all(self, *, busy: bool) -> None:
-        """All nodes take long to unmount, or none does any more."""
+        """Let all nodes block unmounts, or unblock them."""
         self.busy = set(NODES_MADE) if busy else set()
         self._changed.set()
 
     async def speak(self) -> None:
-        """No node is silent any more."""
+        """End the silence of all nodes."""
         for name in sorted(self.silent):
             await set_ready(self.cluster, name, ready=True)
             self.spoke[name] = monotonic()
@@ -195,11 +194,11 @@ class World:
 
 
 async def wait(cluster: Cluster) -> None:
-    await cluster.sleep(one_of((0.2, 5.0, 30.0, 200.0)) * random_source().uniform(0.5, 1.0))
+    await cluster.sleep(random_choice((0.2, 5.0, 30.0, 200.0)) * random_source().uniform(0.5, 1.0))
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
+async def test_only_volumes_of_pods_are_attached_despite_faults() -> None:
     broken: set[str] = set()
 
     def fails(step: str, _: Object) -> str:
@@ -217,10 +216,10 @@ async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
             kubelets = tasks.start(world.run(), name="nodes")
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                driver.delay = one_of((0.1, 1.0, 20.0))
-                broken ^= {one_of(("attach", "detach"))}
-                await one_of((world.add, world.delete))()
-                await one_of(
+                driver.delay = random_choice((0.1, 1.0, 20.0))
+                broken ^= {random_choice(("attach", "detach"))}
+                await random_choice((world.add, world.delete))()
+                await random_choice(
                     (
                         injector.kill,
                         injector.cut,
@@ -245,18 +244,18 @@ async def test_volumes_are_where_their_pods_are_and_nowhere_else() -> None:
                 await cluster.client.delete(PODS, key_of(found), grace=0)
             await cluster.sleep(450)
             for name in NODES_MADE:
-                held = {one for one in world.mounted[name] if name in world.there[one]}  # not what was taken by force
+                held = {one for one in world.mounted[name] if name in world.there[one]}  # not if force detached
                 assert await listed(cluster, name) == {unique(one) for one in held}
             world.hold_all(busy=False)
             await cluster.sleep(450)
             await check(cluster, world)
             assert await attachments(cluster) == {}
             kubelets.cancel()
-        assert world.wrong == [], world.wrong
+        assert world.violations == [], world.violations
 
 
 async def check(cluster: Cluster, world: World) -> None:
-    """Raise AssertionError unless exactly what pods need is attached, and listed."""
+    """Raise AssertionError unless exactly the needed volumes are attached and listed."""
     there = await attachments(cluster)
     needed = {(name, node) for node in NODES_MADE for name in (*ALONE, *SHARED) if world._wants(name, node)}
     for name in ALONE:

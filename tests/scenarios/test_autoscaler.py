@@ -1,4 +1,4 @@
-"""The horizontal pod autoscaler at work in a whole cluster, in virtual time."""
+"""The horizontal pod autoscaler in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from controller_manager.common.api.resource import Key, Resource
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
-from tests.scenarios.autoscaled import HPAS, QUEUE, WEB, conditions_of, events, external, look, manage, shop
+from tests.scenarios.autoscaler import HPAS, QUEUE, WEB, conditions_of, events, external, look, manage, shop
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_it_scales_up_to_what_the_metrics_ask_for_and_stays_there() -> None:
+async def test_load_above_target_scales_up_once() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(2)
@@ -53,9 +53,7 @@ async def test_it_scales_up_to_what_the_metrics_ask_for_and_stays_there() -> Non
 @pytest.mark.parametrize(
     ("flags", "seconds"), [((), 300), (("--horizontal-pod-autoscaler-downscale-stabilization=60s",), 60)]
 )
-async def test_it_scales_down_once_nothing_higher_was_recommended_for_long(
-    flags: tuple[str, ...], seconds: int
-) -> None:
+async def test_scale_down_waits_for_stabilization_window(flags: tuple[str, ...], seconds: int) -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(6)
@@ -74,7 +72,7 @@ async def test_it_scales_down_once_nothing_higher_was_recommended_for_long(
 
 @pytest.mark.flag("horizontal-pod-autoscaler-sync-period")
 @pytest.mark.parametrize(("flags", "looks"), [((), 8), (("--horizontal-pod-autoscaler-sync-period=60s",), 2)])
-async def test_it_looks_once_a_period(flags: tuple[str, ...], looks: int) -> None:
+async def test_autoscaler_is_evaluated_once_per_sync_period(flags: tuple[str, ...], looks: int) -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster, load=100)
         await web.create(2)
@@ -88,7 +86,7 @@ async def test_it_looks_once_a_period(flags: tuple[str, ...], looks: int) -> Non
 
 @pytest.mark.flag("horizontal-pod-autoscaler-tolerance")
 @pytest.mark.parametrize(("flags", "replicas"), [((), 10), (("--horizontal-pod-autoscaler-tolerance=0.05",), 11)])
-async def test_a_small_difference_is_tolerated(flags: tuple[str, ...], replicas: int) -> None:
+async def test_difference_within_tolerance_does_not_scale(flags: tuple[str, ...], replicas: int) -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=540)
         await web.create(10)
@@ -99,7 +97,7 @@ async def test_a_small_difference_is_tolerated(flags: tuple[str, ...], replicas:
 
 
 @pytest.mark.parametrize(("gate", "replicas"), [("true", 11), ("false", 10)])
-async def test_an_autoscaler_may_have_a_tolerance_of_its_own(gate: str, replicas: int) -> None:
+async def test_tolerance_of_behavior_overrides_flag(gate: str, replicas: int) -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=540)
         await web.create(10)
@@ -110,7 +108,7 @@ async def test_an_autoscaler_may_have_a_tolerance_of_its_own(gate: str, replicas
 
 
 async def starting(cluster: Cluster, *flags: str, ready_since: str) -> int:
-    """How many replicas there are when one of four pods is new and uses much."""
+    """Return the number of replicas when one of four pods is new and has a high load."""
     meter, web = shop(cluster, load=200)
     await web.create(4)
     status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [ready_since and condition("True", ready_since)]}
@@ -127,8 +125,8 @@ def condition(status: str, since: str) -> dict[str, str]:
 
 
 @pytest.mark.flag("horizontal-pod-autoscaler-cpu-initialization-period")
-async def test_the_use_of_cpu_right_after_a_start_is_left_out() -> None:
-    # Ready since 30 seconds, but the window of the first samples began before that.
+async def test_cpu_use_during_initialization_period_is_ignored() -> None:
+    # Ready for 30 seconds, but the window of the first sample began earlier.
     async with Cluster() as cluster:
         assert await starting(cluster, ready_since="2026-01-01T00:00:10Z") == 4
     async with Cluster() as cluster:
@@ -138,7 +136,7 @@ async def test_the_use_of_cpu_right_after_a_start_is_left_out() -> None:
 
 @pytest.mark.flag("horizontal-pod-autoscaler-initial-readiness-delay")
 @pytest.mark.parametrize(("delay", "replicas"), [("30s", 8), ("10m", 4)])
-async def test_a_pod_that_was_never_ready_is_left_out_also_later(delay: str, replicas: int) -> None:
+async def test_pod_never_ready_after_initial_delay_is_ignored(delay: str, replicas: int) -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster, load=200)
         await web.create(4)
@@ -153,7 +151,7 @@ async def test_a_pod_that_was_never_ready_is_left_out_also_later(delay: str, rep
 
 @pytest.mark.flag("concurrent-horizontal-pod-autoscaler-syncs")
 @pytest.mark.parametrize("syncs", [1, 4])
-async def test_so_many_write_at_once(syncs: int) -> None:
+async def test_concurrent_syncs_flag_limits_writers(syncs: int) -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         shops = [Workload(cluster, meter, f"web-{number}", load=300) for number in range(12)]
@@ -176,7 +174,7 @@ async def test_so_many_write_at_once(syncs: int) -> None:
         assert 2 not in [await each.replicas() for each in shops]
 
 
-async def test_a_target_without_replicas_is_left_alone() -> None:
+async def test_target_with_zero_replicas_is_not_scaled() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(0)
@@ -199,7 +197,7 @@ async def test_a_target_without_replicas_is_left_alone() -> None:
         (1, 3, "fewer replicas than there must be, below Spec.MinReplicas"),
     ],
 )
-async def test_the_bounds_hold_whatever_metrics_say(replicas: int, wanted: int, reason: str) -> None:
+async def test_replica_bounds_apply_without_metrics(replicas: int, wanted: int, reason: str) -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster)
         await web.create(replicas)
@@ -221,7 +219,7 @@ async def test_the_bounds_hold_whatever_metrics_say(replicas: int, wanted: int, 
         ({"apiVersion": "batch/v1", "kind": "CronJob", "name": "web"}, "scaled"),
     ],
 )
-async def test_a_target_that_is_not_there_is_told_of(reference: dict[str, str], why: str) -> None:
+async def test_missing_target_is_reported(reference: dict[str, str], why: str) -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(2)
@@ -234,7 +232,7 @@ async def test_a_target_that_is_not_there_is_told_of(reference: dict[str, str], 
         assert why in message
 
 
-async def test_the_named_version_need_not_be_there() -> None:
+async def test_target_with_unserved_version_is_scaled() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(2)
@@ -246,7 +244,7 @@ async def test_the_named_version_need_not_be_there() -> None:
 
 
 @pytest.mark.parametrize("plural", ["replicasets", "statefulsets", "replicationcontrollers"])
-async def test_other_kinds_are_scaled_too(plural: str) -> None:
+async def test_other_kinds_with_scale_are_scaled(plural: str) -> None:
     kinds = {
         "replicasets": "ReplicaSet",
         "statefulsets": "StatefulSet",
@@ -274,7 +272,7 @@ async def test_other_kinds_are_scaled_too(plural: str) -> None:
         assert await web.replicas() == 2
 
 
-async def test_two_autoscalers_of_the_same_pods_are_both_held() -> None:
+async def test_two_autoscalers_of_same_pods_do_not_scale() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(2)
@@ -293,7 +291,7 @@ async def test_two_autoscalers_of_the_same_pods_are_both_held() -> None:
         assert await web.replicas() > replicas
 
 
-async def test_a_behavior_limits_how_fast_replicas_come_and_go() -> None:
+async def test_behavior_policies_limit_scaling_rate() -> None:
     slow = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
     behavior = {"scaleUp": slow, "scaleDown": {**slow, "stabilizationWindowSeconds": 0}}
     async with Cluster() as cluster:
@@ -311,7 +309,7 @@ async def test_a_behavior_limits_how_fast_replicas_come_and_go() -> None:
         assert (await conditions_of(cluster))["ScalingLimited"][1] in ("ScaleDownLimit", "DesiredWithinRange")
 
 
-async def test_scaling_by_a_queue_goes_to_zero_and_comes_back() -> None:
+async def test_external_metric_scales_to_zero_and_back() -> None:
     async with Cluster(("--feature-gates=HPAScaleToZero=true",)) as cluster:
         meter, web = shop(cluster)
         meter.values[QUEUE] = "0"
@@ -333,7 +331,7 @@ async def test_scaling_by_a_queue_goes_to_zero_and_comes_back() -> None:
         assert (await conditions_of(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
 
 
-async def test_without_the_gate_nobody_can_ask_for_no_replicas_at_all() -> None:
+async def test_zero_min_replicas_is_rejected_without_feature_gate() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster)
         await web.create(2)
@@ -341,7 +339,7 @@ async def test_without_the_gate_nobody_can_ask_for_no_replicas_at_all() -> None:
             await cluster.client.create(HPAS, autoscaler(web, external({"type": "Value", "value": "10"}), low=0))
 
 
-async def test_metrics_have_the_names_that_dashboards_know() -> None:
+async def test_metrics_have_upstream_names() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
         await web.create(2)

@@ -1,9 +1,9 @@
-"""Autoscaling while the network fails and managers die, by seed (virtual time).
+"""Autoscaling under network faults and manager failures, by seed, in virtual time.
 
-Invariants, whatever happens:
-- a target is never given fewer replicas than the minimum or more than the maximum;
-- within the life of a manager it never grows or shrinks faster than the policies allow;
-- once loads are constant and the network is quiet, a target has the replicas that the formula says, and keeps them.
+Invariants:
+- replicas of a target stay between minimum and maximum;
+- during the life of a manager a target scales no faster than its policies allow;
+- with constant loads and no faults a target gets the replicas of the formula, and keeps them.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ BEHAVIOR = {
 }
 
 
-class Judge:
-    """Sees every scale that is written, and holds it to the invariants."""
+class ScaleChecker:
+    """Checks each write of a scale against the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # By target, in the life of one manager: when it grew by how much.
+        # Times and sizes of growth by target, during the life of one manager.
         self.changes: dict[str, list[tuple[float, int]]] = {}
         self.writes = 0
         cluster.serve_beside("/apis/apps", self.answer)
@@ -52,10 +52,10 @@ class Judge:
         before = await self._replicas(request) if ours else 0
         response = await self._cluster.api.handle(request)
         if ours and response.status == 200 and isinstance(response.body, bytes):
-            self._judge(request.path, before, orjson.loads(response.body)["spec"]["replicas"])
+            self._check(request.path, before, orjson.loads(response.body)["spec"]["replicas"])
         return response
 
-    def _judge(self, path: str, before: int, after: int) -> None:
+    def _check(self, path: str, before: int, after: int) -> None:
         self.writes += 1
         assert LOW <= after <= HIGH, "a target was scaled beyond the bounds"
         if "/slow/" not in path:
@@ -63,8 +63,8 @@ class Judge:
         now, changes = monotonic(), self.changes.setdefault(path, [])
         started = before - sum(change for at, change in changes if at > now - PERIOD)
         if LOW <= before <= HIGH:
-            assert after <= max(before, started + MORE), "it grew too fast"
-            assert after >= min(before, started - LESS), "it shrank too fast"
+            assert after <= max(before, started + MORE), "target grew too fast"
+            assert after >= min(before, started - LESS), "target shrank too fast"
         changes.append((now, after - before))
 
     async def _replicas(self, request: Request) -> int:
@@ -73,12 +73,12 @@ class Judge:
         return int(orjson.loads(bytes(found.body))["spec"]["replicas"]) if isinstance(found.body, bytes) else 0
 
 
-class Storm:
-    """Two targets, one of which may only change slowly; loads that change; and what goes wrong."""
+class FaultRun:
+    """Two targets, one of which scales slowly, with changing loads and faults."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.judge = Judge(cluster)
+        self.checker = ScaleChecker(cluster)
         self.meter = Meter(cluster)
         self.targets = [Workload(cluster, self.meter, name) for name in ("fast", "slow")]
 
@@ -92,15 +92,15 @@ class Storm:
         self.manager = await self.manage()
 
     async def manage(self) -> Replica:
-        self.judge.changes.clear()
+        self.checker.changes.clear()
         return await self.cluster.manage(*FLAGS, faults=0.2)
 
     def some_load(self) -> int:
         return int(random_source().uniform(0, 500))
 
-    async def blow(self) -> None:
-        trouble = (self.change_load, self.change_load, self.hang, self.lose_manager, self.cut_off, self.slow_metrics)
-        await trouble[int(random_source().uniform(0, len(trouble))) % len(trouble)]()
+    async def fail_something(self) -> None:
+        failures = (self.change_load, self.change_load, self.hang, self.lose_manager, self.cut_off, self.slow_metrics)
+        await failures[int(random_source().uniform(0, len(failures))) % len(failures)]()
         for _ in range(2):
             await self.cluster.sleep(random_source().uniform(0, 25))
             await self.follow()
@@ -131,7 +131,7 @@ class Storm:
         await self.cluster.sleep(random_source().uniform(0, 30))
         self.manager.network.heal()
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         self.manager.network.heal()
         self.manager.network.rate = 0
         self.meter.latency = 0
@@ -141,23 +141,23 @@ class Storm:
 
 
 def steady(replicas: int, load: int) -> bool:
-    """Whether the formula says that so many replicas should stay as they are."""
+    """Return whether the formula keeps this number of replicas."""
     ratio = load // replicas / TARGET
     wanted = replicas if 0.9 <= ratio <= 1.1 else math.ceil(ratio * replicas)
     return replicas == min(max(wanted, LOW), HIGH)
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_targets_are_scaled_within_their_limits_and_come_to_rest() -> None:
+async def test_targets_stay_within_limits_and_converge_despite_faults() -> None:
     async with Cluster() as cluster:
-        storm = Storm(cluster)
-        await storm.begin()
+        run = FaultRun(cluster)
+        await run.begin()
         for _ in range(ROUNDS):
-            await storm.blow()
-        await storm.calm()
-        assert not storm.manager.has_ended
-        writes = storm.judge.writes
-        for target in storm.targets:
+            await run.fail_something()
+        await run.heal()
+        assert not run.manager.has_ended
+        writes = run.checker.writes
+        for target in run.targets:
             assert steady(await target.replicas(), target.load), (target.key.name, await target.replicas(), target.load)
         await cluster.advance(120)
-        assert storm.judge.writes == writes
+        assert run.checker.writes == writes

@@ -1,4 +1,4 @@
-"""The autoscaler and the APIs of metrics: those that fail, custom and external ones."""
+"""The autoscaler with failing, custom and external metrics APIs."""
 
 import msgspec
 import pytest
@@ -8,12 +8,12 @@ from controller_manager.common.api.metrics import CUSTOM_METRICS, EXTERNAL_METRI
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, autoscaler
-from tests.scenarios.autoscaled import HPAS, QUEUE, conditions_of, events, external, look, manage, shop
+from tests.scenarios.autoscaler import HPAS, QUEUE, conditions_of, events, external, look, manage, shop
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_a_metric_that_fails_lets_nothing_be_scaled_down() -> None:
+async def test_failed_metric_prevents_scale_down() -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster, load=100)
         await web.create(4)
@@ -91,13 +91,13 @@ async def test_custom_metrics_of_pods_and_objects_in_either_version(version: str
 
 
 async def unlisted(meter: Meter, request: Request) -> Response:
-    """An adapter whose group has no document of its own."""
+    """Answer as an adapter whose group has no discovery document."""
     if request.path.count("/") == 2:
         raise InternalError("not now")
     return await meter.answer(request)
 
 
-async def test_external_metrics_are_asked_for_with_their_selector() -> None:
+async def test_external_metric_request_has_label_selector() -> None:
     async with Cluster() as cluster:
         meter, web = shop(cluster)
         await web.create(1)

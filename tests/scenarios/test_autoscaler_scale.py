@@ -1,7 +1,7 @@
-"""Five thousand autoscalers and a metrics API that takes 200 ms: all are looked at in each period (virtual time).
+"""Five thousand autoscalers are all evaluated in each period, with a metrics API that takes 200 ms (virtual time).
 
-So it is at the default limits: of `--cluster-api-qps`, 20 requests a second, autoscaling has fifty times as many, and a
-look that changes nothing takes two. The short form has a tenth of the autoscalers and of the limit, and an API
+This holds with the default limits: autoscaling may send fifty times the 20 requests per second of `--cluster-api-qps`,
+and an evaluation without change sends two. The short form has a tenth of the autoscalers and of the limit, and an API
 that takes ten times as long.
 """
 
@@ -19,7 +19,7 @@ PERIOD = 15.0
 @pytest.mark.parametrize(("autoscalers", "latency", "qps"), [
     (500, 2.0, "2"), pytest.param(5000, 0.2, "20", marks=pytest.mark.long),
 ])  # fmt: skip
-async def test_all_of_many_autoscalers_are_evaluated_in_each_period(autoscalers: int, latency: float, qps: str) -> None:
+async def test_many_autoscalers_are_all_evaluated_each_period(autoscalers: int, latency: float, qps: str) -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         meter.latency = latency
@@ -39,4 +39,4 @@ async def test_all_of_many_autoscalers_are_evaluated_in_each_period(autoscalers:
             await cluster.sleep(1.0)
             seconds.append(list(meter.asked))
         assert len({path for asked in seconds for path in asked}) == autoscalers
-        assert max(map(len, seconds)) < 2 * autoscalers / PERIOD, "they come in a burst"
+        assert max(map(len, seconds)) < 2 * autoscalers / PERIOD, "requests come in a burst"

@@ -1,5 +1,5 @@
-"""Bootstrap tokens in a whole cluster, in virtual time: what is published is signed with each that is good for that,
-and tokens whose time is over go.
+"""Bootstrap tokens in a whole cluster, in virtual time: cluster-info is signed by each signing token, and expired
+tokens are deleted.
 """
 
 from datetime import timedelta
@@ -20,11 +20,11 @@ TYPE = "bootstrap.kubernetes.io/token"
 
 
 def token(name: str, *, lasts: float | str = "", of_type: str = TYPE, **data: str) -> Secret:
-    """A secret that is a token for signing; `lasts` seconds from now, or what it says of its end."""
+    """Return the secret of a signing token that expires `lasts` seconds from now, or at the given time."""
     ends = lasts if isinstance(lasts, str) else format_time(utc_now() + timedelta(seconds=lasts))
-    said = {"token-id": name, "token-secret": f"{name}0123456789", "usage-bootstrap-signing": "true"}
-    said["expiration"] = ends
-    values = {key.replace("_", "-"): value for key, value in {**said, **data}.items()}
+    fields = {"token-id": name, "token-secret": f"{name}0123456789", "usage-bootstrap-signing": "true"}
+    fields["expiration"] = ends
+    values = {key.replace("_", "-"): value for key, value in {**fields, **data}.items()}
     meta = ObjectMeta(namespace="kube-system", name=f"bootstrap-token-{name}")
     return Secret(metadata=meta, type=of_type, data={key: value.encode() for key, value in values.items() if value})
 
@@ -39,15 +39,15 @@ async def signatures(cluster: Cluster) -> set[str]:
     return {name.removeprefix("jws-kubeconfig-") for name in data if name.startswith("jws-")}
 
 
-def test_a_signature_is_what_clients_in_go_verify() -> None:
-    # Answered by ComputeDetachedSignature of k8s.io/cluster-bootstrap.
+def test_signature_equals_go_signature() -> None:
+    # Result of ComputeDetachedSignature of k8s.io/cluster-bootstrap.
     content = "Hello from the other side. I must have called a thousand times."
     assert detached_signature(content, SigningKey("joshua", b"my voice is my passcode", None)) == (
         "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8"
     )
 
 
-async def test_each_token_that_may_sign_has_a_signature() -> None:
+async def test_each_signing_token_has_a_signature() -> None:
     async with Cluster() as cluster:
         await publish(cluster, kubeconfig="a: 1")
         for secret in (
@@ -80,7 +80,7 @@ async def test_each_token_that_may_sign_has_a_signature() -> None:
         assert await signatures(cluster) == set()
 
 
-async def test_nothing_is_signed_that_is_not_published() -> None:
+async def test_cluster_info_without_kubeconfig_is_not_signed() -> None:
     async with Cluster() as cluster:
         await publish(cluster, other="a")
         await cluster.client.create(SECRETS, token("aaaaaa"))
@@ -89,7 +89,7 @@ async def test_nothing_is_signed_that_is_not_published() -> None:
         assert (await cluster.client.get(CONFIG_MAPS, CLUSTER_INFO)).data == {"other": "a"}
 
 
-async def test_tokens_go_when_they_are_over() -> None:
+async def test_expired_tokens_are_deleted() -> None:
     async with Cluster() as cluster:
         for secret in (
             token("aaaaaa"),

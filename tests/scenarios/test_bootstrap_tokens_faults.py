@@ -1,10 +1,9 @@
-"""Bootstrap tokens while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Bootstrap tokens under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No token is deleted before its time but by people.
-2. Once everything works again, tokens whose time is over are gone, and what is published is signed with each that is
-   there, and with no other.
+1. Only users delete tokens before they expire.
+2. After recovery expired tokens are deleted, and cluster-info has the signatures of exactly the existing tokens.
 """
 
 from collections.abc import Sequence
@@ -18,8 +17,8 @@ from controller_manager.common.base.clock import utc_now
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.bootstrap_tokens import CLUSTER_INFO, detached_signature, ends_at, signing_key
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_bootstrap_tokens import ON, publish, token
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 READ = (SECRETS.path(), CONFIG_MAPS.path())
 ACTIONS = 25
@@ -27,11 +26,11 @@ NAMES = ("aaaaaa", "bbbbbb", "cccccc", "dddddd")
 
 
 class World:
-    """Tokens as the store has them, and what people do with them."""
+    """The tokens in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.tokens: dict[str, Secret] = {}
         self._dropped = ""
         cluster.api.store.subscribe(self._watch)
@@ -42,53 +41,55 @@ class World:
                 found = Secret.decode(change.row.data)
                 if change.deleted:
                     del self.tokens[found.metadata.name]
-                    self._judge_end(found)
+                    self._check_deletion(found)
                 else:
                     self.tokens[found.metadata.name] = found
 
-    def _judge_end(self, found: Secret) -> None:
+    def _check_deletion(self, found: Secret) -> None:
         ends = ends_at(found)
         if found.metadata.name != self._dropped and (ends is None or ends > utc_now()):
-            self.wrong.append(f"{found.metadata.name} is deleted before its time")
+            self.violations.append(f"{found.metadata.name} is deleted before its time")
 
     async def make(self) -> None:
-        """Somebody makes a token, for a while or for good."""
-        await self.cluster.client.create(SECRETS, token(one_of(NAMES), lasts=one_of(("", 20.0, 60.0, 5000.0))))
+        """Create a token that expires or not."""
+        await self.cluster.client.create(
+            SECRETS, token(random_choice(NAMES), lasts=random_choice(("", 20.0, 60.0, 5000.0)))
+        )
 
     async def drop(self) -> None:
-        """Somebody deletes a token."""
-        self._dropped = f"bootstrap-token-{one_of(NAMES)}"
+        """Delete a token."""
+        self._dropped = f"bootstrap-token-{random_choice(NAMES)}"
         try:
             await self.cluster.client.delete(SECRETS, Key("kube-system", self._dropped))
         finally:
             self._dropped = ""
 
     async def change(self) -> None:
-        """Something else is published."""
-        change = {"data": {"kubeconfig": one_of(("a: 1", "a: 2", "a: 3"))}}
+        """Change the published kubeconfig."""
+        change = {"data": {"kubeconfig": random_choice(("a: 1", "a: 2", "a: 3"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
-    async def forge(self) -> None:
-        """Somebody spoils a signature."""
-        change = {"data": {f"jws-kubeconfig-{one_of(NAMES)}": one_of((None, "forged"))}}
+    async def overwrite_signature(self) -> None:
+        """Overwrite a signature."""
+        change = {"data": {f"jws-kubeconfig-{random_choice(NAMES)}": random_choice((None, "forged"))}}
         await self.cluster.client.patch(CONFIG_MAPS, CLUSTER_INFO, change)
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_tokens_go_when_they_are_over_and_all_others_sign() -> None:
+async def test_expired_tokens_go_and_others_sign_despite_faults() -> None:
     async with Cluster() as cluster:
         await publish(cluster, kubeconfig="a: 1")
         world = World(cluster)
         replica = await cluster.manage(*ON, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, ON, READ)
-        people = (world.make, world.make, world.drop, world.change, world.forge)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
-        assert world.wrong == []
+        people = (world.make, world.make, world.drop, world.change, world.overwrite_signature)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
+        assert world.violations == []
         keys = [signing_key(one, utc_now()) for one in world.tokens.values()]
         published = (await cluster.client.get(CONFIG_MAPS, CLUSTER_INFO)).data
         content = published["kubeconfig"]
         signed = {f"jws-kubeconfig-{key.identifier}": detached_signature(content, key) for key in keys if key}
         assert len(signed) == len(world.tokens)
         assert published == {"kubeconfig": content, **signed}
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

@@ -1,4 +1,4 @@
-"""Requests for certificates at work in a whole cluster, in virtual time."""
+"""Certificate signing requests in a whole cluster, in virtual time."""
 
 import json
 import re
@@ -64,7 +64,7 @@ async def manage(cluster: Cluster, *flags: str, faults: float = 0.0) -> Replica:
     return await cluster.manage(*flags, specs=SPECS, faults=faults)
 
 
-async def judge(client: Client, name: str, verdict: str = APPROVED) -> CertificateSigningRequest:
+async def decide(client: Client, name: str, verdict: str = APPROVED) -> CertificateSigningRequest:
     request = await client.get(REQUESTS, Key("", name))
     conditions = (*request.status.conditions, RequestCondition(type=verdict, status="True", reason="Test"))
     judged = replace(request, status=replace(request.status, conditions=conditions))
@@ -72,7 +72,7 @@ async def judge(client: Client, name: str, verdict: str = APPROVED) -> Certifica
 
 
 async def left_over(cluster: Cluster, request: CertificateSigningRequest) -> None:
-    """A request for the legacy signer as it was stored when there were API versions that take such."""
+    """Store a request for the legacy signer, as API versions that accepted such requests did."""
     name, storage = request.metadata.name, "certificatesigningrequests.certificates.k8s.io"
     other = "example.org/other"
     await cluster.client.create(REQUESTS, replace(request, spec=replace(request.spec, signer_name=other)))
@@ -83,12 +83,12 @@ async def left_over(cluster: Cluster, request: CertificateSigningRequest) -> Non
 
 
 async def approved(cluster: Cluster, request: CertificateSigningRequest) -> CertificateSigningRequest:
-    """The request after it was approved and everybody has done what they do."""
+    """Approve a request and return it once all controllers are done."""
     if request.spec.signer_name == LEGACY_UNKNOWN:
         await left_over(cluster, request)
     else:
         await cluster.client.create(REQUESTS, request)
-    await judge(cluster.client, request.metadata.name)
+    await decide(cluster.client, request.metadata.name)
     await cluster.settle()
     return await look(cluster, request.metadata.name)
 
@@ -110,7 +110,7 @@ def failure(request: CertificateSigningRequest) -> str:
     return condition.message
 
 
-async def test_an_approved_request_is_signed(tmp_path: Path) -> None:
+async def test_approved_request_is_signed(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         pair = authority()
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, pair))
@@ -123,21 +123,21 @@ async def test_an_approved_request_is_signed(tmp_path: Path) -> None:
 
 @pytest.mark.flag("cluster-signing-cert-file", "cluster-signing-key-file")
 @pytest.mark.parametrize("verdict", ["", DENIED])
-async def test_what_is_not_approved_is_not_signed(tmp_path: Path, verdict: str) -> None:
+async def test_unapproved_or_denied_request_is_not_signed(tmp_path: Path, verdict: str) -> None:
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         await cluster.client.create(REQUESTS, signing_request("r"))
         if verdict:
-            await judge(cluster.client, "r", verdict)
+            await decide(cluster.client, "r", verdict)
         await cluster.advance(HOUR)
         assert not (await look(cluster, "r")).status.certificate
         if not verdict:
-            await judge(cluster.client, "r")
+            await decide(cluster.client, "r")
             await cluster.settle()
             assert (await look(cluster, "r")).status.certificate
 
 
-async def test_signers_of_others_are_left_alone(tmp_path: Path) -> None:
+async def test_request_for_unknown_signer_is_left_alone(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         request = await approved(cluster, signing_request("r", signer="example.com/mine"))
@@ -164,7 +164,7 @@ REQUESTS_OF = {
     "cluster-signing-legacy-unknown-key-file",
 )
 @pytest.mark.parametrize("chosen", REQUESTS_OF)
-async def test_each_signer_has_an_authority_of_its_own_or_signs_nothing(tmp_path: Path, chosen: str) -> None:
+async def test_signer_without_own_authority_signs_nothing(tmp_path: Path, chosen: str) -> None:
     async with Cluster() as cluster:
         pair = authority(number=1)
         write_authority(tmp_path, pair)
@@ -180,7 +180,7 @@ async def test_each_signer_has_an_authority_of_its_own_or_signs_nothing(tmp_path
 
 
 @pytest.mark.flag("cluster-signing-duration")
-async def test_a_certificate_lasts_as_asked_within_the_maximum(tmp_path: Path) -> None:
+async def test_certificate_duration_is_capped_by_flag(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         files = write_authority(tmp_path, authority())
         await manage(cluster, SIGNING, ALONE, *files, "--cluster-signing-duration=2h")
@@ -192,14 +192,14 @@ async def test_a_certificate_lasts_as_asked_within_the_maximum(tmp_path: Path) -
             assert lasts - 5 < left <= lasts
 
 
-async def test_no_certificate_outlives_its_authority(tmp_path: Path) -> None:
+async def test_certificate_does_not_outlive_its_authority(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         end = utc_now().replace(microsecond=0) + timedelta(hours=3)
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority(end=end)))
         assert signed(await approved(cluster, signing_request("r"))).not_valid_after_utc == end
 
 
-async def test_an_expired_authority_signs_nothing_until_it_is_renewed(tmp_path: Path) -> None:
+async def test_expired_authority_signs_nothing_until_renewed(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         pair = authority(end=utc_now() + timedelta(hours=1))
         replica = await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, pair))
@@ -213,7 +213,7 @@ async def test_an_expired_authority_signs_nothing_until_it_is_renewed(tmp_path: 
         assert not replica.has_ended
 
 
-async def test_other_files_are_used_at_once_and_broken_ones_are_not(tmp_path: Path) -> None:
+async def test_replaced_authority_is_loaded_unless_files_are_broken(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         first, second = authority(number=1, name="first"), authority(number=2, name="second")
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, first))
@@ -222,7 +222,7 @@ async def test_other_files_are_used_at_once_and_broken_ones_are_not(tmp_path: Pa
             return signed(await approved(cluster, signing_request(name))).issuer.rfc4514_string()
 
         assert await issuer("a") == "CN=first"
-        (tmp_path / "ca.crt").write_bytes(second.certificate)  # its key is still to come
+        (tmp_path / "ca.crt").write_bytes(second.certificate)  # its key is not written yet
         assert await issuer("b") == "CN=first"
         (tmp_path / "ca.key").write_bytes(b"-----BEGIN PRIV")
         assert await issuer("c") == "CN=first"
@@ -232,7 +232,7 @@ async def test_other_files_are_used_at_once_and_broken_ones_are_not(tmp_path: Pa
         assert await issuer("e") == "CN=second"
 
 
-async def test_files_behind_a_link_that_turns_are_seen(tmp_path: Path) -> None:
+async def test_authority_behind_replaced_symlink_is_reloaded(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         for number, name in enumerate(("first", "second")):
             write_authority(tmp_path / name, authority(number=number, name=name))
@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[Callable[[], CertificateSigningRequest], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_breaks_the_rules_fails_once_with_the_reason(tmp_path: Path, case: str) -> None:
+async def test_invalid_request_fails_once_with_reason(tmp_path: Path, case: str) -> None:
     make, reason = REFUSED[case]
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
@@ -268,12 +268,12 @@ async def test_what_breaks_the_rules_fails_once_with_the_reason(tmp_path: Path, 
         assert (await look(cluster, "r")).metadata.resource_version == request.metadata.resource_version
 
 
-async def test_fields_nobody_models_survive(tmp_path: Path) -> None:
+async def test_unmodelled_fields_survive_signing(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, SIGNING, ALONE, *write_authority(tmp_path, authority()))
         await cluster.client.create(REQUESTS, signing_request("r"))
         await cluster.client.patch(REQUESTS, Key("", "r"), {"metadata": {"annotations": {"example.org/a": "b"}}})
-        await judge(cluster.client, "r")
+        await decide(cluster.client, "r")
         await cluster.settle()
         request = await look(cluster, "r")
         assert request.status.certificate
@@ -281,7 +281,7 @@ async def test_fields_nobody_models_survive(tmp_path: Path) -> None:
 
 
 class Reviews:
-    """Answers reviews of access in the API server's place, in JSON: `allowed` are users and subresources."""
+    """Answers access reviews as JSON in place of the API server; `allowed` has users and subresources."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.allowed: set[tuple[str, str]] = set()
@@ -296,7 +296,7 @@ class Reviews:
         return Response(201, {"content-type": "application/json"}, json.dumps(review).encode())
 
 
-async def test_a_node_renews_its_client_certificate_without_anybody(tmp_path: Path) -> None:
+async def test_node_client_certificate_renewal_is_auto_approved(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         reviews.allowed.add((NODE.common_name, "selfnodeclient"))
@@ -321,7 +321,7 @@ async def test_a_node_renews_its_client_certificate_without_anybody(tmp_path: Pa
         }
 
 
-async def test_a_newcomer_is_approved_by_another_right(tmp_path: Path) -> None:
+async def test_new_node_needs_nodeclient_permission_for_approval(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         reviews.allowed.add((NEWCOMER.common_name, "nodeclient"))
@@ -335,7 +335,7 @@ async def test_a_newcomer_is_approved_by_another_right(tmp_path: Path) -> None:
         assert (await look(cluster, "r")).condition(APPROVED) is not None
 
 
-async def test_who_may_not_is_not_approved_and_asked_about_again(tmp_path: Path) -> None:
+async def test_unauthorized_requester_is_rechecked_until_allowed(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         await manage(cluster, APPROVING, ALONE, JSON)
@@ -363,7 +363,7 @@ async def test_who_may_not_is_not_approved_and_asked_about_again(tmp_path: Path)
     ],
     ids=["serving", "api-client", "nameless", "names", "usages"],
 )
-async def test_nothing_else_is_approved(request_: CertificateSigningRequest) -> None:
+async def test_other_requests_are_not_auto_approved(request_: CertificateSigningRequest) -> None:
     async with Cluster() as cluster:
         reviews = Reviews(cluster)
         await manage(cluster, APPROVING, ALONE, JSON)
@@ -376,12 +376,12 @@ async def test_nothing_else_is_approved(request_: CertificateSigningRequest) -> 
 @pytest.mark.parametrize(
     ("verdicts", "hours"), [((), 24), ((APPROVED,), 24), ((DENIED,), 1)], ids=["pending", "approved", "denied"]
 )
-async def test_requests_nobody_needs_go_away(verdicts: tuple[str, ...], hours: float) -> None:
+async def test_unsigned_requests_are_deleted_after_their_time(verdicts: tuple[str, ...], hours: float) -> None:
     async with Cluster() as cluster:
         await manage(cluster, CLEANING, ALONE)
         await cluster.client.create(REQUESTS, signing_request("r"))
         for verdict in verdicts:
-            await judge(cluster.client, "r", verdict)
+            await decide(cluster.client, "r", verdict)
         await cluster.advance(hours * HOUR - 60)
         await look(cluster, "r")
         await cluster.advance(60)
@@ -394,7 +394,9 @@ async def test_requests_nobody_needs_go_away(verdicts: tuple[str, ...], hours: f
     [(request_pem(), None, HOUR), (request_pem("jane"), None, HOUR), (request_pem(), 600, 600)],
     ids=["issued", "failed", "expired"],
 )
-async def test_what_has_been_answered_goes_away(tmp_path: Path, pem: bytes, seconds: int | None, lasts: float) -> None:
+async def test_issued_requests_are_deleted_after_their_time(
+    tmp_path: Path, pem: bytes, seconds: int | None, lasts: float
+) -> None:
     async with Cluster() as cluster:
         await manage(cluster, "--controllers=csrcleaner,csrsigning", ALONE, *write_authority(tmp_path, authority()))
         await approved(cluster, signing_request("r", pem, seconds=seconds))
@@ -405,7 +407,7 @@ async def test_what_has_been_answered_goes_away(tmp_path: Path, pem: bytes, seco
             await look(cluster, "r")
 
 
-async def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
+async def test_invalid_signing_files_fail_startup(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         first, second = authority(number=1), authority(number=2)
         files = write_authority(tmp_path, KeyPair(first.certificate, second.key))
@@ -418,4 +420,4 @@ async def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
         (tmp_path / "ca.key").unlink()
         with pytest.raises(ConfigError, match=r"--cluster-signing-key-file: .*ca\.key: No such file"):
             await manage(cluster, SIGNING, ALONE, *files)
-        await manage(cluster, "--controllers=-csrsigning,*", ALONE, *files)  # nobody reads them
+        await manage(cluster, "--controllers=-csrsigning,*", ALONE, *files)  # no controller reads them

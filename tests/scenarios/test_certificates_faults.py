@@ -1,17 +1,17 @@
-"""Everybody asks for certificates while everything goes wrong, by seed.
+"""Certificate signing requests under faults, by seed.
 
-At any time, in whatever the API server ever held:
-  1. no certificate ends after its authority, or lasts longer than the maximum from when it was signed;
-  2. nothing is signed that is not approved, or that is denied;
-  3. a certificate, once there, never changes;
-  4. what breaks a rule of its signer has no certificate;
-  5. nothing is approved but what a node may ask for, or what a person approved;
-  6. nothing is deleted before its time: a day after it was made, or approved, if nothing came of it, an hour after it
-     was denied or failed, or approved and issued, or once its certificate has ended.
-Once it is quiet:
-  7. every approved request of a signer with files has a certificate, or is failed if it breaks a rule;
-  8. every request of a node that may make it is approved;
-  9. what was denied, failed, issued or forgotten a day ago is gone soon after a manager starts.
+At any time, for all rows of the API server:
+1. no certificate outlives its authority or the maximum duration since it was signed;
+2. no unapproved or denied request is signed;
+3. an issued certificate never changes;
+4. a request that breaks a rule of its signer has no certificate;
+5. only permitted requests of nodes, and those that a user approved, are approved;
+6. no request is deleted early: a pending or approved request lives a day, a denied, failed or issued one an hour, or
+   until its certificate expires.
+After recovery:
+7. each approved request of a signer with files has a certificate, or has failed if it breaks a rule;
+8. each permitted request of a node is approved;
+9. requests that were finished or pending a day ago are deleted soon after a manager starts.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ OPEN, DONE = timedelta(days=1), timedelta(hours=1)
 STEPS = 9
 NODE = Certificate("system:node:n1", ("system:nodes",))
 
-# What people ask for, and whether their signer may give it to them.
+# Certificate requests, and whether their signer may sign them.
 KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
     "node": (signing_request(""), True),
     "node-weak": (signing_request("", usages=("client auth",)), False),
@@ -77,31 +77,31 @@ KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
 }
 
 
-class Ledger:
-    """Everything the API server ever held, held to the invariants as it comes."""
+class CertificateChecker:
+    """Checks each row that the API server stores against the invariants."""
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
-        # The end of each authority by its name.
+        self.violations: list[str] = []
+        # The expiry of each authority by its name.
         self.ends: dict[str, datetime] = {}
         self.certificates: dict[str, bytes] = {}
-        self.judged_by_people: set[str] = set()
+        self.decided_by_users: set[str] = set()
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Look at what was just written."""
+        """Check the rows that were just written."""
         for change in changes:
             if change.row.resource == REQUESTS.name:
                 request = CertificateSigningRequest.decode(change.row.data)
                 if change.deleted:
                     if not is_over(request):
-                        self.problems.append(f"deleted too early: {request.metadata.name}")
+                        self.violations.append(f"deleted too early: {request.metadata.name}")
                     continue
-                self.problems += [f"{problem}: {request.metadata.name}" for problem in self._problems(request)]
+                self.violations += [f"{problem}: {request.metadata.name}" for problem in self._problems(request)]
 
     def _problems(self, request: CertificateSigningRequest) -> Iterator[str]:
         certificate, name = request.status.certificate, request.metadata.name
-        if request.condition(APPROVED) and name not in self.judged_by_people and not name.startswith("node."):
-            yield "approved by nobody"
+        if request.condition(APPROVED) and name not in self.decided_by_users and not name.startswith("node."):
+            yield "approved without permission"
         if self.certificates.setdefault(name, certificate or b"") not in (b"", certificate):
             yield "a certificate changed"
         if not certificate:
@@ -121,7 +121,7 @@ class Ledger:
 
 
 def is_over(request: CertificateSigningRequest) -> bool:
-    """Whether nobody needs a request any more."""
+    """Return whether a request may be deleted."""
     status, now = request.status, utc_now()
 
     def since(moment: str | None) -> timedelta:
@@ -142,13 +142,13 @@ def may_have(request: CertificateSigningRequest) -> bool:
 
 
 class World:
-    """A cluster with two managers that both think they lead, people and a node, and what goes wrong."""
+    """A cluster with two active managers, users and a node, and random faults."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         self.folder = folder
         self.node = cluster.connect(NODE)
-        self.ledger = Ledger()
+        self.checker = CertificateChecker()
         self.names: list[str] = []
         self.replicas: list[Replica] = []
 
@@ -158,7 +158,7 @@ class World:
         nodes = Subject(kind="Group", api_group=RBAC, name="system:nodes")
         binding = RoleBinding(metadata=ObjectMeta(name="renewal"), role_ref=role, subjects=(nodes,))
         await self.cluster.client.create(CLUSTER_ROLE_BINDINGS, binding)
-        self.cluster.api.store.subscribe(self.ledger.note)
+        self.cluster.api.store.subscribe(self.checker.note)
         self.files = self.renew()
         self.replicas = [await self.manage(), await self.manage()]
 
@@ -167,10 +167,10 @@ class World:
         return await self.cluster.manage(*flags, specs=SPECS, faults=0.2)
 
     def renew(self) -> tuple[str, str]:
-        """Another authority takes over, which ends soon or late."""
+        """Replace the authority by one that expires soon or late."""
         end = (utc_now() + timedelta(seconds=draw(120, 40_000))).replace(microsecond=0)
-        number = len(self.ledger.ends)
-        self.ledger.ends[f"CN=ca-{number}"] = end
+        number = len(self.checker.ends)
+        self.checker.ends[f"CN=ca-{number}"] = end
         return write_authority(self.folder, authority(number=number % 3, end=end, name=f"ca-{number}"))
 
     async def ask(self) -> None:
@@ -183,17 +183,17 @@ class World:
         asked = replace(wanted, metadata=replace(wanted.metadata, name=name), spec=spec)
         await self.node.create(REQUESTS, asked)
 
-    async def judge(self) -> None:
+    async def decide(self) -> None:
         name = pick(self.names or ["none"])
-        self.ledger.judged_by_people.add(name)
+        self.checker.decided_by_users.add(name)
         request = await self.cluster.client.get(REQUESTS, Key("", name))
         verdict = RequestCondition(type=pick([APPROVED, APPROVED, APPROVED, DENIED]), status="True", reason="Person")
         conditions = (*request.status.conditions, verdict)
         judged = replace(request, status=replace(request.status, conditions=conditions))
         await self.cluster.client.update(REQUESTS, judged, subresource="approval")
 
-    async def spoil(self) -> None:
-        """What somebody leaves half written."""
+    async def break_files(self) -> None:
+        """Leave a half-written signing file."""
         (self.folder / pick(["ca.crt", "ca.key"])).write_bytes(b"-----BEGIN")
         await self.cluster.sleep(draw(0, 30))
         self.renew()
@@ -207,9 +207,9 @@ class World:
         await self.cluster.kill_api()
         await self.cluster.sleep(draw(0, 20))
         await self.cluster.start_api()
-        self.cluster.api.store.subscribe(self.ledger.note)
+        self.cluster.api.store.subscribe(self.checker.note)
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         for replica in self.replicas:
             replica.network.heal()
             replica.network.rate = 0
@@ -226,34 +226,34 @@ def pick(choices: Sequence[T]) -> T:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_certificates_are_right_whatever_happens(tmp_path: Path) -> None:
+async def test_certificates_meet_invariants_despite_faults(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         world = World(cluster, tmp_path)
         await world.begin()
-        people = [world.ask, world.ask, world.ask, world.judge, world.judge, world.judge]
-        trouble = [world.spoil, world.lose, world.outage]
+        people = [world.ask, world.ask, world.ask, world.decide, world.decide, world.decide]
+        failures = [world.break_files, world.lose, world.outage]
         for step in range(STEPS):
             with contextlib.suppress(ApiError, TransportError):
-                await pick([*people, *trouble] if step % 3 == 0 else people)()
+                await pick([*people, *failures] if step % 3 == 0 else people)()
             await cluster.sleep(draw(0, 20))
-        await world.calm()
-        assert world.ledger.problems == []
+        await world.heal()
+        assert world.checker.violations == []
         for request in (await cluster.client.list(REQUESTS)).items:
             assert is_done(request), request
         for hours in (0.9, 0.2, 2.0):
             await cluster.sleep(hours * 3600)
-        assert world.ledger.problems == []
+        assert world.checker.violations == []
         for replica in world.replicas:
             await replica.stop()
         await cluster.sleep(25 * 3600)
         await world.manage()
         await cluster.advance(300)
         assert (await cluster.client.list(REQUESTS)).items == []
-        assert world.ledger.problems == []
+        assert world.checker.violations == []
 
 
 def is_done(request: CertificateSigningRequest) -> bool:
-    """Whether nothing is left to do for a request, once all is quiet."""
+    """Return whether a request needs no further work."""
     if request.metadata.name.startswith("node.") and not request.condition(DENIED):
         return bool(request.status.certificate)
     if not request.condition(APPROVED) or request.metadata.name.startswith("foreign."):

@@ -1,4 +1,4 @@
-"""Nodes whose machines are gone or shut down in a cloud that is simulated, in virtual time."""
+"""Nodes whose machines are deleted or shut down in a simulated cloud, in virtual time."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from controller_manager.framework.cloud_provider import CloudError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud
 from controllers.cloud_node_lifecycle import SHUTDOWN
-from tests.scenarios.clouds import add_node, events, manage, say
+from tests.scenarios.cloud import add_node, events, manage, set_ready
 
 pytestmark = pytest.mark.virtual
 
@@ -16,7 +16,7 @@ ONLY = "--controllers=cloud-node-lifecycle-controller"
 
 
 async def there(cluster: Cluster) -> dict[str, bool]:
-    """The nodes, and whether they have the taint."""
+    """Return by node whether it has the shutdown taint."""
     nodes = (await cluster.client.list(NODES)).items
     return {node.metadata.name: any(taint.key == SHUTDOWN for taint in node.spec.taints) for node in nodes}
 
@@ -29,7 +29,7 @@ async def start(
     return replica
 
 
-async def test_nodes_that_are_not_ready_are_what_the_cloud_says_of_their_machines() -> None:
+async def test_unready_nodes_follow_machine_state_of_cloud() -> None:
     cloud = SimulatedCloud(machines={"runs": True, "off": False, "ready": False})
     async with Cluster() as cluster:
         for name in ("runs", "off", "gone"):
@@ -42,22 +42,22 @@ async def test_nodes_that_are_not_ready_are_what_the_cloud_says_of_their_machine
         cloud.machines["off"] = True
         await cluster.advance(6)
         assert (await there(cluster))["off"] is True
-        await say(cluster, "off", ready="True")
+        await set_ready(cluster, "off", ready="True")
         await cluster.advance(6)
         assert (await there(cluster))["off"] is False
 
 
-async def test_a_node_that_is_silent_counts_as_one_that_is_not_ready() -> None:
+async def test_node_with_unknown_readiness_counts_as_unready() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await add_node(cluster, "a")
         await start(cluster, cloud)
-        await say(cluster, "a", ready="Unknown")
+        await set_ready(cluster, "a", ready="Unknown")
         await cluster.advance(6)
         assert await there(cluster) == {}
 
 
-async def test_other_taints_stay() -> None:
+async def test_shutdown_taint_keeps_other_taints() -> None:
     cloud = SimulatedCloud(machines={"a": False})
     async with Cluster() as cluster:
         mine = {"key": "mine", "effect": "NoExecute", "value": "1"}
@@ -66,25 +66,25 @@ async def test_other_taints_stay() -> None:
         node = await cluster.client.get(NODES, Key("", "a"))
         found = {(taint.key, taint.effect, taint.value) for taint in node.spec.taints}
         assert {("mine", "NoExecute", "1"), (SHUTDOWN, "NoSchedule", "")} <= found
-        await say(cluster, "a", ready="True")
+        await set_ready(cluster, "a", ready="True")
         await cluster.advance(6)
         node = await cluster.client.get(NODES, Key("", "a"))
         assert [taint.key for taint in node.spec.taints if taint.key in ("mine", SHUTDOWN)] == ["mine"]
 
 
-async def test_a_node_that_came_back_while_the_cloud_was_asked_stays() -> None:
+async def test_node_ready_again_during_cloud_call_is_not_deleted() -> None:
     cloud = SimulatedCloud(delay=3)
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
         await manage(cluster, cloud, ONLY)
         await cluster.sleep(1)
-        await say(cluster, "a", ready="True")
+        await set_ready(cluster, "a", ready="True")
         await cluster.advance(20)
         assert await there(cluster) == {"a": False}
 
 
-class Broken:
-    """Machines of which nothing is known."""
+class FailingMachines:
+    """Machines whose lookups fail."""
 
     async def exists(self, _: object) -> bool:
         raise CloudError("no answer")
@@ -93,9 +93,9 @@ class Broken:
         raise CloudError("no answer")
 
 
-async def test_a_cloud_that_does_not_answer_costs_no_node() -> None:
+async def test_node_stays_when_cloud_calls_fail() -> None:
     cloud = SimulatedCloud()
-    cloud.instances = Broken()  # type: ignore[assignment]
+    cloud.instances = FailingMachines()  # type: ignore[assignment]
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
         await start(cluster, cloud, strict=False)
@@ -103,7 +103,7 @@ async def test_a_cloud_that_does_not_answer_costs_no_node() -> None:
         assert await there(cluster) == {"a": False}
 
 
-async def test_a_machine_of_which_the_cloud_says_nothing_holds_up_no_other() -> None:
+async def test_hanging_cloud_call_does_not_block_other_nodes() -> None:
     cloud = SimulatedCloud(machines={"b": False}, delay=1e6)
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
@@ -116,7 +116,7 @@ async def test_a_machine_of_which_the_cloud_says_nothing_holds_up_no_other() -> 
 
 
 @pytest.mark.parametrize(("period", "asked"), [("5s", 12), ("20s", 3)])
-async def test_the_cloud_is_asked_every_period(period: str, asked: int) -> None:
+async def test_cloud_is_queried_once_per_monitor_period(period: str, asked: int) -> None:
     cloud = SimulatedCloud(machines={"a": True})
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
@@ -125,16 +125,16 @@ async def test_the_cloud_is_asked_every_period(period: str, asked: int) -> None:
         assert cloud.calls["exists"] == asked
 
 
-class Slip(Broken):
-    """A provider with a mistake in it."""
+class BuggyMachines(FailingMachines):
+    """A provider that raises an unexpected exception."""
 
     async def exists(self, _: object) -> bool:
         raise KeyError("zone")
 
 
-async def test_whatever_a_provider_raises_is_a_failure_of_the_cloud() -> None:
+async def test_any_provider_exception_counts_as_cloud_failure() -> None:
     cloud = SimulatedCloud()
-    cloud.instances = Slip()  # type: ignore[assignment]
+    cloud.instances = BuggyMachines()  # type: ignore[assignment]
     async with Cluster() as cluster:
         await add_node(cluster, "a", ready=False)
         replica = await start(cluster, cloud, strict=False)

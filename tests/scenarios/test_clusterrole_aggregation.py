@@ -1,6 +1,6 @@
-"""Cluster roles that gather the rules of others, in a whole cluster, in virtual time.
+"""Aggregated cluster roles in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, each has the rules of those that its selectors match, and no others.
+Invariant: once the cluster is quiet, each has exactly the rules of the roles that its selectors match.
 """
 
 import json
@@ -51,7 +51,7 @@ ROLES = [role("b", READ, WRITE, to="x"), role("a", PATHS, READ, to="x"), role("c
         ((LabelSelectorSpec(),), (PATHS, READ, WRITE)),
     ],
 )
-def test_what_is_gathered(selectors: Any, rules: tuple[RoleRule, ...]) -> None:
+def test_aggregated_rules_follow_selectors(selectors: Any, rules: tuple[RoleRule, ...]) -> None:
     one = role("one", READ, gathers=selectors)
     assert gathered(one, [*ROLES, one]) == rules
 
@@ -60,7 +60,7 @@ async def rules_of(cluster: Cluster, name: str) -> tuple[RoleRule, ...]:
     return (await cluster.client.get(CLUSTER_ROLES, Key("", name))).rules
 
 
-async def test_nothing_is_written_in_a_new_cluster() -> None:
+async def test_new_cluster_needs_no_writes() -> None:
     async with Cluster() as cluster:
         before = cluster.api.store.revision
         await cluster.manage("--leader-elect=false", specs=SPECS)
@@ -68,7 +68,7 @@ async def test_nothing_is_written_in_a_new_cluster() -> None:
         assert cluster.api.store.revision == before
 
 
-async def test_rules_come_and_go_with_labels_and_roles() -> None:
+async def test_aggregated_rules_follow_labels_and_roles() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         create = cluster.client.create
@@ -88,7 +88,7 @@ async def test_rules_come_and_go_with_labels_and_roles() -> None:
         assert await rules_of(cluster, "all") == ()
 
 
-async def test_what_others_wrote_there_is_taken_over() -> None:
+async def test_rules_written_by_others_are_replaced() -> None:
     async with Cluster() as cluster:
         await cluster.client.create(CLUSTER_ROLES, role("all", WRITE, gathers=(on(to="all"),)))
         await cluster.client.create(CLUSTER_ROLES, role("one", READ, to="all"))
@@ -102,7 +102,7 @@ async def test_what_others_wrote_there_is_taken_over() -> None:
         assert owners == [(MANAGER, "Apply")]
 
 
-async def test_the_default_roles_grow() -> None:
+async def test_default_roles_aggregate_labelled_roles() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         label = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
@@ -114,7 +114,7 @@ async def test_the_default_roles_grow() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_fails_all_have_the_rules_they_gather() -> None:
+async def test_aggregated_rules_are_complete_after_faults() -> None:
     async with Cluster() as cluster:
         gathering = [role(f"g{number}", gathers=(on(to=f"g{number}"),), to=f"g{number + 1}") for number in range(3)]
         for one in gathering:

@@ -1,4 +1,4 @@
-"""Revisions of daemon sets and stateful sets that others take away, in virtual time."""
+"""Revisions of daemon sets and stateful sets that users delete, in virtual time."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from controller_manager.common.api.apps import CONTROLLER_REVISIONS, DAEMON_SETS
 from controller_manager.common.api.resource import key_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.daemons import join
-from tests.scenarios.trials import unheard
+from tests.scenarios.daemon_sets import join
+from tests.scenarios.faults import break_watches
 from tests.scenarios.workloads import daemon_set, label, owned, stateful_set
 
 pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize(("kind", "made"), [(DAEMON_SETS, daemon_set()), (STATEFUL_SETS, stateful_set())])
-async def test_one_that_goes_before_the_manager_has_seen_it_is_made_anew(kind: Any, made: Any) -> None:
+async def test_revision_deleted_before_cache_sees_it_is_recreated(kind: Any, made: Any) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         replica = await cluster.manage("--leader-elect=false", "--controllers=daemonset,statefulset", strict=False)
         await cluster.settle()
-        replica.network.intercept(unheard(CONTROLLER_REVISIONS.path()))
+        replica.network.intercept(break_watches(CONTROLLER_REVISIONS.path()))
         replica.network.cut()
         replica.network.heal()
         await cluster.client.create(kind, made)

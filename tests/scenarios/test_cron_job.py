@@ -1,4 +1,4 @@
-"""Cron jobs in a cluster whose pods run and end, in virtual time, which begins on 2026-01-01 at 00:00 UTC."""
+"""Cron jobs in a cluster with running pods, in virtual time from 2026-01-01 at 00:00 UTC."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ async def jobs(cluster: Cluster) -> list[Job]:
 
 
 async def times(cluster: Cluster) -> list[int]:
-    """The minutes after midnight that jobs were made for."""
+    """Return the scheduled times of jobs, in minutes after midnight."""
     return [int(job.metadata.name.removeprefix("tick-")) - MIDNIGHT for job in await jobs(cluster)]
 
 
@@ -41,7 +41,7 @@ async def change(cluster: Cluster, **spec: Any) -> None:
     await cluster.client.patch(CRON_JOBS, TICK, {"spec": spec})
 
 
-async def test_a_job_is_made_each_time_and_old_ones_go() -> None:
+async def test_job_is_created_each_time_and_history_is_limited() -> None:
     async with Cluster() as cluster, PodAgent(cluster, work=30, ends=lambda _: 0):
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="*/5 * * * *", successfulJobsHistoryLimit=2))
@@ -61,7 +61,7 @@ async def test_a_job_is_made_each_time_and_old_ones_go() -> None:
         }  # fmt: skip
 
 
-async def test_clocks_of_the_time_zone_count() -> None:
+async def test_schedule_uses_time_zone() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="15 9 * * *", timeZone="Asia/Tokyo"))
@@ -74,9 +74,7 @@ async def test_clocks_of_the_time_zone_count() -> None:
     ("policy", "there", "listed"),
     [("Allow", [1, 2, 3], [1, 2, 3]), ("Forbid", [1], [1]), ("Replace", [3], [3])],
 )
-async def test_the_policy_says_what_becomes_of_jobs_that_overlap(
-    policy: str, there: list[int], listed: list[int]
-) -> None:
+async def test_concurrency_policy_decides_overlapping_jobs(policy: str, there: list[int], listed: list[int]) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage("--leader-elect=false", "--controllers=job,cronjob,garbagecollector")
         await cluster.client.create(CRON_JOBS, cron_job(schedule="* * * * *", concurrencyPolicy=policy))
@@ -86,7 +84,7 @@ async def test_the_policy_says_what_becomes_of_jobs_that_overlap(
         assert active == listed
 
 
-async def test_a_forbidden_job_is_made_once_the_other_has_ended() -> None:
+async def test_forbidden_job_is_created_after_active_job_ends() -> None:
     async with Cluster() as cluster, PodAgent(cluster, work=90, ends=lambda _: 0):
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="* * * * *", concurrencyPolicy="Forbid"))
@@ -95,7 +93,7 @@ async def test_a_forbidden_job_is_made_once_the_other_has_ended() -> None:
         assert ("Normal", "JobAlreadyActive") in await events(cluster)
 
 
-async def test_missed_times_make_one_job_unless_it_is_too_late() -> None:
+async def test_missed_times_create_one_job_within_deadline() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="*/10 * * * *"))
@@ -110,7 +108,7 @@ async def test_missed_times_make_one_job_unless_it_is_too_late() -> None:
         assert len(await jobs(cluster)) == 3
 
 
-async def test_many_missed_times_are_told() -> None:
+async def test_too_many_missed_times_are_reported() -> None:
     async with Cluster() as cluster:
         await cluster.client.create(CRON_JOBS, cron_job(schedule="* * * * *"))
         await cluster.sleep(200 * 60 + 5)
@@ -120,7 +118,7 @@ async def test_many_missed_times_are_told() -> None:
         assert ("Warning", "TooManyMissedTimes") in await events(cluster)
 
 
-async def test_a_suspended_cron_job_makes_none() -> None:
+async def test_suspended_cron_job_creates_no_jobs() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="* * * * *", suspend=True))
@@ -131,7 +129,7 @@ async def test_a_suspended_cron_job_makes_none() -> None:
         assert await times(cluster) == [2]
 
 
-async def test_a_new_schedule_is_for_times_to_come() -> None:
+async def test_changed_schedule_applies_to_future_times() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="0 12 * * *"))
@@ -143,7 +141,7 @@ async def test_a_new_schedule_is_for_times_to_come() -> None:
         assert await times(cluster) == [10]
 
 
-async def test_a_day_that_never_comes_is_told_of() -> None:
+async def test_schedule_without_any_date_is_reported() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="0 0 30 2 *"))
@@ -151,8 +149,8 @@ async def test_a_day_that_never_comes_is_told_of() -> None:
         assert ("Warning", "InvalidSchedule") in await events(cluster)
 
 
-async def test_a_job_whose_status_was_lost_is_found_and_not_made_twice() -> None:
-    """The manager dies between making the job and noting it."""
+async def test_job_missing_from_status_is_not_created_twice() -> None:
+    """The manager is killed between creating the job and updating the status."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="*/5 * * * *"))
@@ -173,7 +171,7 @@ def _refused(request: Request, path: str, body: bytes) -> Response | None:
     return Response(500, {}, body) if request.path == path and request.method == "PUT" else None
 
 
-async def test_a_job_that_somebody_deleted_is_taken_off_the_list() -> None:
+async def test_deleted_job_is_removed_from_active_list() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(CRON_JOBS, cron_job(schedule="*/5 * * * *"))
@@ -185,7 +183,7 @@ async def test_a_job_that_somebody_deleted_is_taken_off_the_list() -> None:
         assert ("Normal", "MissingJob") in await events(cluster)
 
 
-async def test_fields_that_nobody_models_reach_the_job() -> None:
+async def test_unmodelled_template_fields_reach_the_job() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         wanted = cron_job(schedule="* * * * *")
@@ -203,7 +201,7 @@ async def test_fields_that_nobody_models_reach_the_job() -> None:
 
 @pytest.mark.flag("concurrent-cron-job-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_cron_jobs_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_cron_job_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=cronjob", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-cron-job-syncs={workers}")
@@ -213,7 +211,7 @@ async def test_so_many_cron_jobs_are_worked_on_at_once(workers: int) -> None:
         assert await most_in_work(cluster, replica, "cronjob-controller") == workers
 
 
-async def test_in_a_namespace_that_ends_nothing_is_made_and_nothing_fails() -> None:
+async def test_terminating_namespace_gets_no_jobs_and_no_errors() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(NAMESPACES, builders.namespace("ending"))

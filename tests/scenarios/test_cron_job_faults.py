@@ -1,11 +1,11 @@
-"""Cron jobs while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Cron jobs under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No time has two jobs, not even one after the other.
-2. Where concurrency is forbidden, a job is made only when the others have ended.
-3. Once everything works again, each new time has its job, the status lists the jobs that have not ended and no others,
-   and no more ended jobs are left than the history allows.
+1. No scheduled time has two jobs, at once or in sequence.
+2. With the policy Forbid a job is created only when all others have finished.
+3. After recovery each new time has its job, the status lists exactly the unfinished jobs, and no more finished jobs
+   remain than the history limits allow.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from controller_manager.common.base.tasks import Tasks
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from tests.scenarios.batch import cron_job
+from tests.scenarios.faults import random_choice
 from tests.scenarios.test_job_faults import wait
-from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=cronjob")
 READ = (JOBS.path(), CRON_JOBS.path())
 ROUNDS = 10
-# A silent watch noticed, backoffs, and some times after that.
+# Time for silent watches, backoffs and some scheduled times.
 BOUND = 8 * 60.0
-# Seconds until a key that has failed often is looked at again.
+# Maximum backoff of a key, in seconds.
 LONGEST_BACKOFF = 1000.0
 KEPT = 2
 MADE = (
@@ -44,10 +44,10 @@ MADE = (
 
 
 class World:
-    """The jobs of cron jobs, as the store saw them."""
+    """The jobs of cron jobs in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.jobs: dict[str, dict[str, Job]] = defaultdict(dict)
         self._made: set[str] = set()
         cluster.api.store.subscribe(self._watch)
@@ -55,16 +55,16 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == JOBS.name:
-                self._judge(Job.decode(change.row.data), deleted=change.deleted)
+                self._check(Job.decode(change.row.data), deleted=change.deleted)
 
-    def _judge(self, job: Job, *, deleted: bool) -> None:
+    def _check(self, job: Job, *, deleted: bool) -> None:
         name, uid = job.metadata.name, job.metadata.uid
         there = self.jobs[name.rpartition("-")[0]]
         if uid not in there and not deleted:
             if name in self._made:
-                self.wrong.append(f"{name} was made twice")
+                self.violations.append(f"{name} was created twice")
             if name.startswith("forbid") and any(not is_finished(other) for other in there.values()):
-                self.wrong.append(f"{name} was made while another one is active")
+                self.violations.append(f"{name} was created while another one is active")
             self._made.add(name)
         if deleted:
             there.pop(uid, None)
@@ -73,7 +73,7 @@ class World:
 
 
 class JobAgent:
-    """Has every job end well so many seconds after it was made, as the controller of jobs would."""
+    """Completes each job `work` seconds after its creation, as the job controller would."""
 
     def __init__(self, cluster: Cluster, work: float, tasks: Tasks) -> None:
         self._cluster = cluster
@@ -103,7 +103,7 @@ class JobAgent:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
+async def test_each_time_has_exactly_one_job_after_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         async with Tasks() as tasks:
@@ -112,11 +112,11 @@ async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
                 await cluster.client.create(CRON_JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                await one_of((injector.kill, injector.cut, injector.deafen))()
+                await random_choice((injector.kill, injector.cut, injector.deafen))()
                 await wait(cluster)
             await injector.heal()
             await cluster.sleep(BOUND)
-            assert world.wrong == []
+            assert world.violations == []
             for made in MADE:
                 try:
                     await check(cluster, world, made.metadata.name)
@@ -126,7 +126,7 @@ async def test_no_time_has_two_jobs_and_each_has_one_in_the_end() -> None:
 
 
 async def check(cluster: Cluster, world: World, name: str) -> None:
-    """Raise AssertionError unless the cron job has what the head of this file says."""
+    """Raise AssertionError unless the cron job meets the invariants of this module."""
     there = await cluster.client.get(CRON_JOBS, Key("default", name))
     jobs = list(world.jobs[name].values())
     assert {one.uid for one in there.status.active} == {one.metadata.uid for one in jobs if not is_finished(one)}

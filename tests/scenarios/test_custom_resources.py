@@ -1,4 +1,4 @@
-"""Custom resources under a manager: they come, own, are owned, scale and go like everything else (virtual time)."""
+"""Custom resources with a manager, in virtual time: ownership, scaling, deletion and conversion."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from controller_manager.common.api.resource import Key, Resource
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.metering import Meter
-from tests.scenarios.autoscaled import QUEUE, external
+from tests.scenarios.autoscaler import QUEUE, external
 
 pytestmark = pytest.mark.virtual
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
-# Seconds in which a manager knows a resource that came while it ran.
+# Seconds until a manager knows a new resource.
 SOON = 15
 
 
@@ -57,7 +57,7 @@ def owned_by(owner: dict[str, Any]) -> OwnerReference:
 
 
 class Sized(Model):
-    """A model whose default is not that of the server."""
+    """A model whose default differs from that of the server."""
 
     size: int = 1
     open: bool = False
@@ -114,7 +114,7 @@ async def make_config(cluster: Cluster, name: str, owner: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("managed", [False, True])
-async def test_a_custom_resource_is_served_after_settle(managed: bool) -> None:
+async def test_custom_resource_is_served_after_settle(managed: bool) -> None:
     async with Cluster() as cluster:
         if managed:
             await cluster.manage("--leader-elect=false")
@@ -124,7 +124,7 @@ async def test_a_custom_resource_is_served_after_settle(managed: bool) -> None:
         assert await names(cluster) == ["w"]
 
 
-async def test_what_a_custom_object_owns_goes_with_it_though_its_kind_came_after_the_manager() -> None:
+async def test_dependents_of_late_custom_kind_are_deleted_with_owner() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await cluster.settle()
@@ -140,7 +140,7 @@ async def test_what_a_custom_object_owns_goes_with_it_though_its_kind_came_after
         assert (await configs(cluster), await names(cluster)) == ([], [])
 
 
-async def test_objects_of_a_new_kind_go_with_an_owner_that_everybody_knew() -> None:
+async def test_objects_of_new_kind_are_deleted_with_built_in_owner() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         meta = ObjectMeta(namespace="default", name="owner")
@@ -155,7 +155,7 @@ async def test_objects_of_a_new_kind_go_with_an_owner_that_everybody_knew() -> N
         assert await names(cluster) == []
 
 
-async def test_a_definition_takes_its_objects_and_all_they_own_with_it() -> None:
+async def test_deleted_definition_removes_objects_and_dependents() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await define(cluster)
@@ -172,7 +172,7 @@ async def test_a_definition_takes_its_objects_and_all_they_own_with_it() -> None
             await names(cluster)
 
 
-async def test_a_namespace_is_emptied_of_custom_objects_too() -> None:
+async def test_deleted_namespace_removes_custom_objects() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await define(cluster)
@@ -196,8 +196,8 @@ BROKEN = {
 }
 
 
-async def test_a_conversion_that_fails_holds_up_nothing_but_its_own_objects() -> None:
-    """The namespace that has such an object stays and says so; others go, and owners are collected."""
+async def test_failed_conversion_blocks_only_its_own_objects() -> None:
+    """The namespace with the broken object stays and reports it; others are deleted, and owners are collected."""
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await define(cluster)
@@ -233,7 +233,7 @@ async def test_a_conversion_that_fails_holds_up_nothing_but_its_own_objects() ->
         assert conditions["NamespaceDeletionContentFailure"] == ("True", "ContentDeletionFailed")
 
 
-async def test_an_autoscaler_scales_custom_objects_by_their_scale() -> None:
+async def test_autoscaler_scales_custom_objects() -> None:
     async with Cluster() as cluster:
         meter = Meter(cluster)
         meter.values[QUEUE] = "30"

@@ -19,7 +19,7 @@ from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import AUTOMATIC
 from controllers.daemon_set.templates import GENERATION, HASH
-from tests.scenarios.daemons import (
+from tests.scenarios.daemon_sets import (
     FLAGS,
     NEW,
     WEB,
@@ -40,13 +40,13 @@ pytestmark = pytest.mark.virtual
 
 
 def required(*terms: Tree) -> Tree:
-    """A template of pods whose affinity requires one of these terms."""
+    """Return a pod template whose affinity requires one of these terms."""
     made = template(app="web")
     node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
     return {**made, "spec": {**made["spec"], "affinity": {"nodeAffinity": node_affinity}}}
 
 
-async def test_each_node_has_a_pod_that_is_for_it_alone() -> None:
+async def test_each_node_gets_one_pod_bound_to_it() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b", "c")
         await cluster.manage(*FLAGS)
@@ -74,7 +74,7 @@ async def test_each_node_has_a_pod_that_is_for_it_alone() -> None:
         assert Counter(await events(cluster)) == {("Normal", "SuccessfulCreate"): 3}
 
 
-async def test_nodes_that_come_and_go() -> None:
+async def test_pods_follow_added_and_deleted_nodes() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.manage("--leader-elect=false", "--controllers=daemonset,podgc")
@@ -89,7 +89,7 @@ async def test_nodes_that_come_and_go() -> None:
         assert await numbers(cluster) == (1, 1, 1, 1, 1, 0)
 
 
-async def test_a_pod_for_a_node_that_went_before_it_came_is_deleted() -> None:
+async def test_unscheduled_pod_of_deleted_node_is_deleted() -> None:
     async with Cluster() as cluster:
         await join(cluster, "a", "b")
         await cluster.manage(*FLAGS)
@@ -118,7 +118,7 @@ async def test_a_pod_for_a_node_that_went_before_it_came_is_deleted() -> None:
     ],
     ids=["selector", "affinity", "terms"],
 )
-async def test_labels_of_nodes_say_where_pods_are(chosen: Tree) -> None:
+async def test_node_selector_and_affinity_choose_nodes(chosen: Tree) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b", disk="hdd")
         await join(cluster, "c", disk="ssd")
@@ -135,7 +135,7 @@ async def test_labels_of_nodes_say_where_pods_are(chosen: Tree) -> None:
         assert await numbers(cluster) == (1, 1, 1, 1, 1, 0)
 
 
-async def test_a_node_by_its_name() -> None:
+async def test_match_fields_affinity_chooses_node_by_name() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b")
         await cluster.manage(*FLAGS)
@@ -161,7 +161,7 @@ async def test_a_node_by_its_name() -> None:
         ("node.kubernetes.io/network-unavailable", "NoSchedule", ["a", "b"], 1),
     ],
 )
-async def test_taints(key: str, effect: str, nodes: list[str], misscheduled: int) -> None:
+async def test_taints_decide_which_nodes_have_pods(key: str, effect: str, nodes: list[str], misscheduled: int) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b")
         await cluster.manage(*FLAGS)
@@ -172,7 +172,7 @@ async def test_taints(key: str, effect: str, nodes: list[str], misscheduled: int
         assert await placed(cluster) == nodes
         wanted = len(nodes) - misscheduled
         assert await numbers(cluster) == (wanted,) * 5 + (misscheduled,)
-        # A new pod comes only where it fits.
+        # A new pod is created only where it tolerates the taints.
         for pod in await owned(cluster):
             await cluster.client.delete(PODS, Key("default", pod.metadata.name))
         await cluster.advance(5)
@@ -184,7 +184,7 @@ async def test_taints(key: str, effect: str, nodes: list[str], misscheduled: int
 
 
 @pytest.mark.parametrize("gate", [True, False])
-async def test_tolerations_compare_numbers_where_the_gate_says_so(gate: bool) -> None:
+async def test_numeric_tolerations_need_feature_gate(gate: bool) -> None:
     async with Cluster(["--feature-gates=TaintTolerationComparisonOperators=true"]) as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.client.patch(
@@ -199,7 +199,7 @@ async def test_tolerations_compare_numbers_where_the_gate_says_so(gate: bool) ->
         assert await placed(cluster) == (["a"] if gate else [])
 
 
-async def test_a_heartbeat_of_a_node_wakes_no_set() -> None:
+async def test_node_heartbeat_does_not_reconcile_sets() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b")
         replica = await cluster.manage(*FLAGS)
@@ -218,7 +218,7 @@ async def test_a_heartbeat_of_a_node_wakes_no_set() -> None:
         assert after.outcomes == before.outcomes
 
 
-async def test_failed_pods_are_replaced_later_and_later() -> None:
+async def test_failed_pods_are_replaced_with_backoff() -> None:
     async with Cluster() as cluster, PodAgent(cluster, work=0.5, ends=lambda _: 1) as agent:
         await join(cluster, "a")
         await cluster.manage(*FLAGS)
@@ -279,7 +279,7 @@ async def test_pods_are_adopted_released_and_pruned() -> None:
         assert len(await owned(cluster)) == 1
 
 
-async def test_a_set_that_is_being_deleted_does_nothing() -> None:
+async def test_deleting_set_creates_and_updates_no_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.manage(*FLAGS)
@@ -292,7 +292,7 @@ async def test_a_set_that_is_being_deleted_does_nothing() -> None:
         assert (await placed(cluster), await images(cluster)) == (["a"], ["1"])
 
 
-async def test_that_pods_cannot_be_created_is_told_and_tried_again() -> None:
+async def test_failed_pod_creation_is_reported_and_retried() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, *(f"n{number}" for number in range(20)))
         replica = await cluster.manage(*FLAGS, strict=False)
@@ -309,7 +309,7 @@ async def test_that_pods_cannot_be_created_is_told_and_tried_again() -> None:
         replica.network.intercept(refuse)
         await cluster.client.create(DAEMON_SETS, daemon_set())
         await cluster.sleep(0.004)
-        assert len(refused) == 2  # one for each look, of which there is a second for the revision
+        assert len(refused) == 2  # one per reconcile; the write of the revision causes a second one
         await cluster.sleep(10)
         assert ("Warning", "FailedCreate") in await events(cluster)
         assert (await numbers(cluster))[:2] == (20, 0)
@@ -318,7 +318,7 @@ async def test_that_pods_cannot_be_created_is_told_and_tried_again() -> None:
         assert await numbers(cluster) == (20, 20, 20, 20, 20, 0)
 
 
-async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong() -> None:
+async def test_terminating_namespace_gets_no_pods_and_no_errors() -> None:
     async with Cluster() as cluster:
         await join(cluster, "a")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -330,7 +330,7 @@ async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong(
         assert (await cluster.client.list(PODS, "old")).items == []
 
 
-async def test_nothing_is_written_that_nobody_needs() -> None:
+async def test_rolling_update_makes_few_writes() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b")
         await cluster.manage(*FLAGS)
@@ -340,12 +340,12 @@ async def test_nothing_is_written_that_nobody_needs() -> None:
         cluster.api.store.subscribe(lambda changes: writes.extend(one.row.resource for one in changes))
         await use(cluster, NEW)
         await cluster.advance(3600)
-        # The edit, that it was seen; of each node: that its pod goes, is gone, was created, and is ready.
+        # The edit and its observed generation; for each node: pod terminating, deleted, created, ready.
         assert writes.count(DAEMON_SETS.name) <= 10
         assert writes.count(CONTROLLER_REVISIONS.name) == 1
 
 
-async def test_hundreds_of_nodes() -> None:
+async def test_set_with_300_nodes_gets_all_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, *(f"n{number}" for number in range(300)))
         await cluster.manage(*FLAGS)
@@ -357,7 +357,7 @@ async def test_hundreds_of_nodes() -> None:
 
 @pytest.mark.flag("concurrent-daemonset-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_daemon_sets_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_daemonset_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=daemonset", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-daemonset-syncs={workers}")

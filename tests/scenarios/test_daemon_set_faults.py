@@ -1,12 +1,12 @@
-"""Daemon sets while everything goes wrong, by seed (virtual time).
+"""Daemon sets under faults, by seed, in virtual time.
 
-Always, while nodes and limits stay, and pods fail only when they are deleted:
-- no node has two active pods, but with a surge: then at most two, and at most so many nodes have;
-- once all were available, there are never more nodes without one that is than may be.
-Once it is quiet, whatever people did to sets, nodes, pods and revisions:
-- each node that fits has one pod, of the present template, and no other node has any;
-- the status says so, and the newest revision is that of the template;
-- nobody writes anything any more.
+At any time, while nodes and limits stay, and pods fail only when they are deleted:
+- each node has at most one active pod; with a surge at most two, on at most as many nodes as the surge allows;
+- once all pods were available, no more nodes lack an available pod than allowed.
+After recovery and any changes of sets, nodes, pods and revisions:
+- each fitting node has one pod, of the current template, and no other node has any;
+- the status is correct, and the newest revision is that of the template;
+- nothing is written any more.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import Fit, node_of, placement_of
-from tests.scenarios.daemons import join, relabel, taint
+from tests.scenarios.daemon_sets import join, relabel, taint
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import Counted, daemon_set, label, owned, pods, set_status, template
 
 WEB = Key("default", "web")
@@ -34,7 +34,7 @@ FLAGS = ("--leader-elect=false", "--controllers=daemonset,podgc")
 PATHS = ("/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/daemonsets", "/apis/apps/v1/controllerrevisions")
 NAMES = ("a", "b", "c", "d", "e")
 KEYS = ("example.org/own", "node.kubernetes.io/not-ready")
-# Surge, what need not be available, and how many nodes may then have two pods, or none that is.
+# Surge, maximum unavailable, nodes that may have two pods, and nodes that may lack an available one.
 LIMITS: tuple[tuple[Any, Any, int, int], ...] = (
     (0, 1, 0, 1),
     (0, 2, 0, 2),
@@ -51,7 +51,7 @@ def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
 
 
 async def check(cluster: Cluster) -> None:
-    """Raise AssertionError unless all is as the head of this file says."""
+    """Raise AssertionError unless the invariants after recovery hold."""
     found = await cluster.client.get(DAEMON_SETS, WEB)
     placement = placement_of(found)
     nodes = (await cluster.client.list(NODES)).items
@@ -77,7 +77,7 @@ async def check(cluster: Cluster) -> None:
     mine = [one for one in revisions if one.metadata.owner_references]
     newest = in_order(mine)[-1]
     assert image.encode() in bytes(newest.data)
-    assert sum(is_equal(one.data, newest.data) for one in mine) == 1  # others are merged when they are the newest
+    assert sum(is_equal(one.data, newest.data) for one in mine) == 1  # newest revisions are merged
 
 
 async def node(cluster: Cluster, name: str) -> Node:
@@ -85,13 +85,13 @@ async def node(cluster: Cluster, name: str) -> Node:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
+async def test_rolling_update_keeps_limits_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         await join(cluster, *NAMES)
-        surge, unavailable, twice, missing = one_of(LIMITS)
+        surge, unavailable, twice, missing = random_choice(LIMITS)
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False)
-        least = one_of((0, 5))
+        least = random_choice((0, 5))
         wanted = daemon_set(updateStrategy=rolling(surge, unavailable), minReadySeconds=least)
         await cluster.client.create(DAEMON_SETS, wanted)
         await cluster.advance(60)
@@ -100,20 +100,20 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
+            change = {"spec": {"template": template(random_choice(IMAGES), app="web")}}
             await cluster.client.patch(DAEMON_SETS, WEB, change)
 
-        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults, 2500)
+        await run_random_actions(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults, 2500)
         await check(cluster)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert max(max(one.values(), default=0) for one in counted.on_nodes) <= (2 if twice else 1)
         assert max(sum(number > 1 for number in one.values()) for one in counted.on_nodes) <= twice
         assert min(map(len, counted.ready_on_nodes), default=len(NAMES)) >= len(NAMES) - missing
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_daemon_set_comes_to_rest_whatever_people_do() -> None:
+async def test_daemon_set_converges_after_random_changes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
         await join(cluster, *NAMES[:3])
         counted = Counted(cluster)
@@ -122,69 +122,72 @@ async def test_a_daemon_set_comes_to_rest_whatever_people_do() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            made = template(one_of(IMAGES), app="web")
-            selected = {**made, "spec": {**made["spec"], "nodeSelector": one_of(({"x": "y"}, None))}}
+            made = template(random_choice(IMAGES), app="web")
+            selected = {**made, "spec": {**made["spec"], "nodeSelector": random_choice(({"x": "y"}, None))}}
             strategies = [rolling(surge, unavailable) for surge, unavailable, *_ in LIMITS]
-            change = one_of(
+            change = random_choice(
                 (
                     {"template": made},
                     {"template": selected},
-                    {"updateStrategy": one_of([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
-                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
+                    {"updateStrategy": random_choice([*strategies, {"type": "OnDelete", "rollingUpdate": None}])},
+                    {"minReadySeconds": random_choice((0, 5)), "revisionHistoryLimit": random_choice((0, 1, 10))},
                 )
             )
             await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
 
         async def turn_node() -> None:
-            name = one_of(NAMES)
-            match one_of(("join", "leave", "label", "taint", "clear")):
+            name = random_choice(NAMES)
+            match random_choice(("join", "leave", "label", "taint", "clear")):
                 case "join":
                     with contextlib.suppress(AlreadyExists):
                         await join(cluster, name, x="y")
                 case "leave":
                     await cluster.client.delete(NODES, Key("", name))
                 case "label":
-                    await relabel(cluster, name, x=one_of(("y", None)))
+                    await relabel(cluster, name, x=random_choice(("y", None)))
                 case "taint":
-                    await taint(cluster, name, (one_of(KEYS), one_of(("NoSchedule", "NoExecute"))))
+                    await taint(cluster, name, (random_choice(KEYS), random_choice(("NoSchedule", "NoExecute"))))
                 case "clear":
                     await taint(cluster, name)
 
         async def turn_pod() -> None:
-            pod = one_of(await pods(cluster))
-            match one_of(("drop", "label", "Failed", "Succeeded", "stop")):
+            pod = random_choice(await pods(cluster))
+            match random_choice(("drop", "label", "Failed", "Succeeded", "stop")):
                 case "drop":
                     await cluster.client.delete(PODS, Key("default", pod.metadata.name))
                 case "label":
-                    await label(cluster, pod, app=one_of(("web", "else")))
+                    await label(cluster, pod, app=random_choice(("web", "else")))
                 case "stop":
-                    agent.runs = one_of((lambda _: True, lambda _: False))
+                    agent.runs = random_choice((lambda _: True, lambda _: False))
                 case phase:
                     await set_status(cluster, pod, phase=phase)
 
         async def spoil() -> None:
-            one = one_of((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
+            one = random_choice((await cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
             key = Key("default", one.metadata.name)
-            match one_of(("delete", "orphan", "number", "label")):
+            match random_choice(("delete", "orphan", "number", "label")):
                 case "delete":
                     await cluster.client.delete(CONTROLLER_REVISIONS, key)
                 case "orphan":
                     await cluster.client.patch(CONTROLLER_REVISIONS, key, {"metadata": {"ownerReferences": None}})
                 case "number":
-                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": one_of((1, 5, 9))})
+                    await cluster.client.patch(CONTROLLER_REVISIONS, key, {"revision": random_choice((1, 5, 9))})
                 case "label":
                     change = {"metadata": {"labels": {"controller-revision-hash": None}}}
                     await cluster.client.patch(CONTROLLER_REVISIONS, key, change)
 
         people = (edit, edit, turn_node, turn_node, turn_pod, spoil, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         agent.runs = lambda _: True
-        change = {"updateStrategy": rolling(*one_of(LIMITS)[:2]), "template": template(one_of(IMAGES), app="web")}
+        change = {
+            "updateStrategy": rolling(*random_choice(LIMITS)[:2]),
+            "template": template(random_choice(IMAGES), app="web"),
+        }
         await cluster.client.patch(DAEMON_SETS, WEB, {"spec": change})
-        for pod in await pods(cluster):  # they hear of what they may do when they change
+        for pod in await pods(cluster):  # controllers of terminating objects act on their next change
             with contextlib.suppress(NotFound):
                 await label(cluster, pod, seen="")
-        await calm(cluster, faults, 2500)
+        await heal_and_settle(cluster, faults, 2500)
         await check(cluster)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert max((max(one.values(), default=0) for one in counted.on_nodes), default=0) <= 3

@@ -1,8 +1,7 @@
-"""A daemon set through a life of edits, held to what kube-controller-manager 1.36 made of the same ones on a real API
-server (`daemon_sets.jsonl`), in virtual time.
+"""A daemon set behaves as recorded from kube-controller-manager 1.36 on a real API server, in virtual time.
 
-A row is one step: the status, each pod with its node and labels, one of them in full, the revisions, and the reasons
-of events. Hashes are called by the order in which revisions came.
+A row of `daemon_sets.jsonl` is a step: the status, each pod with its node and labels, one pod in full, the revisions
+and the event reasons. Hashes are numbered by the order of their revisions.
 """
 
 import json
@@ -23,7 +22,7 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.placement import node_of
 from controllers.daemon_set.templates import HASH
-from tests.scenarios.daemons import FLAGS, WEB, join, relabel, taint
+from tests.scenarios.daemon_sets import FLAGS, WEB, join, relabel, taint
 from tests.scenarios.workloads import Tree, label, owned, pods, set_status
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("daemon_sets.jsonl").read_text().splitlines()]
@@ -63,8 +62,8 @@ def template(image: str, **spec: Any) -> Tree:
     return {"metadata": meta, "spec": {"containers": [container], **spec}}
 
 
-class Life:
-    """The steps that were recorded."""
+class RecordedSteps:
+    """Runs the recorded steps."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -87,7 +86,7 @@ class Life:
         await self.change(template=template(image, **spec))
 
     async def undo(self) -> None:
-        """Go back as `kubectl rollout undo` does."""
+        """Roll back as `kubectl rollout undo` does."""
         former, _ = in_order((await self._cluster.client.list(CONTROLLER_REVISIONS, "default")).items)
         await self._cluster.client.patch(DAEMON_SETS, WEB, msgspec.json.decode(former.data), STRATEGIC_MERGE_PATCH)
 
@@ -97,7 +96,7 @@ class Life:
     async def label_node(self, disk: str | None) -> None:
         await relabel(self._cluster, "b", disk=disk)
 
-    async def trouble(self) -> None:
+    async def taint_with_conditions(self) -> None:
         await self.taint("b")
         kinds = (("not-ready", "NoExecute"), ("unschedulable", "NoSchedule"), ("memory-pressure", "NoSchedule"))
         await self.taint("c", *((f"node.kubernetes.io/{key}", effect) for key, effect in kinds))
@@ -137,13 +136,13 @@ class Life:
         await self.change(updateStrategy=rolling, minReadySeconds=2)
 
     async def seen(self) -> Tree:
-        """Return what is to be seen now, as it was recorded."""
+        """Return the state in the form of the recording."""
         client = self._cluster.client
         found = await client.get(DAEMON_SETS, WEB)
         revisions = in_order((await client.list(CONTROLLER_REVISIONS, "default")).items)
         for one in revisions:
             self._codes.setdefault((one.metadata.labels or {})[HASH], f"h{len(self._codes)}")
-        told = (await client.list(EVENTS, "default")).items
+        events = (await client.list(EVENTS, "default")).items
         trees = [msgspec.json.decode(pod.raw) for pod in await pods(self._cluster)]
         controlled = [(node_of(pod), msgspec.json.decode(pod.raw)) for pod in await owned(self._cluster)]
         return {
@@ -153,7 +152,7 @@ class Life:
             "one": [self._whole(node, tree) for node, tree in sorted(controlled, key=lambda one: one[0])[:1]],
             "revisions": [self._revision(one.raw) for one in revisions],
             "data": msgspec.json.decode(revisions[-1].data),
-            "events": sorted({f"{one.type} {one.reason} {one.source.component}" for one in told}),
+            "events": sorted({f"{one.type} {one.reason} {one.source.component}" for one in events}),
         }
 
     def _named(self, labels: Tree) -> Tree:
@@ -183,60 +182,60 @@ class Life:
         return {"revision": tree["revision"], "labels": labels, "annotations": meta["annotations"], "image": image}
 
 
-def steps(life: Life, agent: PodAgent) -> dict[str, Callable[[], Awaitable[None]]]:
-    """What was done before each row."""
+def steps(recorded: RecordedSteps, agent: PodAgent) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Return the action of each row."""
 
     async def spoil() -> None:
         agent.runs = lambda pod: b"i:bad" not in pod.raw
-        await life.use("i:bad")
+        await recorded.use("i:bad")
 
     surge = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     return {
-        "created": life.create,
-        "updated": partial(life.use, "i:2"),
-        "undone": life.undo,
-        "driven away": partial(life.taint, "a", (OWN, "NoExecute")),
-        "back": partial(life.taint, "a"),
-        "scheduled": partial(life.taint, "b", (OWN, "NoSchedule")),
-        "in trouble": life.trouble,
-        "selected": life.select,
-        "labelled": partial(life.label_node, "ssd"),
-        "unlabelled": partial(life.label_node, None),
-        "everywhere": life.everywhere,
-        "surge set": partial(life.change, updateStrategy=surge),
-        "surged": partial(life.use, "i:3"),
-        "on delete": life.on_delete,
-        "one deleted": life.drop,
-        "Failed": partial(life.end, "Failed"),
-        "Succeeded": partial(life.end, "Succeeded"),
-        "another on the node": life.add_orphan,
-        "released": life.release,
-        "rolled": life.roll,
+        "created": recorded.create,
+        "updated": partial(recorded.use, "i:2"),
+        "undone": recorded.undo,
+        "driven away": partial(recorded.taint, "a", (OWN, "NoExecute")),
+        "back": partial(recorded.taint, "a"),
+        "scheduled": partial(recorded.taint, "b", (OWN, "NoSchedule")),
+        "in trouble": recorded.taint_with_conditions,
+        "selected": recorded.select,
+        "labelled": partial(recorded.label_node, "ssd"),
+        "unlabelled": partial(recorded.label_node, None),
+        "everywhere": recorded.everywhere,
+        "surge set": partial(recorded.change, updateStrategy=surge),
+        "surged": partial(recorded.use, "i:3"),
+        "on delete": recorded.on_delete,
+        "one deleted": recorded.drop,
+        "Failed": partial(recorded.end, "Failed"),
+        "Succeeded": partial(recorded.end, "Succeeded"),
+        "another on the node": recorded.add_orphan,
+        "released": recorded.release,
+        "rolled": recorded.roll,
         "bad": spoil,
-        "good": partial(life.use, "i:5"),
-        "history 1": partial(life.change, revisionHistoryLimit=1),
+        "good": partial(recorded.use, "i:5"),
+        "history 1": partial(recorded.change, revisionHistoryLimit=1),
     }
 
 
 @pytest.mark.virtual
-async def test_a_daemon_set_becomes_what_it_became_with_the_original() -> None:
+async def test_daemon_set_matches_recorded_steps() -> None:
     async with Cluster() as cluster, PodAgent(cluster) as agent:
         await cluster.manage(*FLAGS)
-        life = Life(cluster)
-        todo = steps(life, agent)
+        recorded = RecordedSteps(cluster)
+        todo = steps(recorded, agent)
         assert list(todo) == [row["step"] for row in ROWS]
         for row in ROWS:
             await todo[row["step"]]()
             await cluster.advance(30)
-            if row["step"] == "scheduled":  # a status that the original has only now
-                await life.taint("b")
+            if row["step"] == "scheduled":  # a status that the original reports only now
+                await recorded.taint("b")
                 await cluster.advance(10)
-            assert comparable(await life.seen(), row) == comparable(row, row), row["step"]
+            assert comparable(await recorded.seen(), row) == comparable(row, row), row["step"]
 
 
 def comparable(found: Tree, row: Tree) -> Tree:
-    """Return what is compared of a row: all, but for nodes where any may be the first, and one event that the original
-    left out, since there were many.
+    """Return the compared part of a row: all but nodes of which any may be first, and an event that the original left
+    out.
     """
     kept = {key: found[key] for key in row if key not in ("step", "events")}
     kept["events"] = [one for one in found["events"] if "SucceededDaemonPod" not in one]

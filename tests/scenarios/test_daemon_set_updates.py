@@ -1,4 +1,4 @@
-"""Daemon sets get other templates: pods are replaced node by node, and revisions are kept, in virtual time."""
+"""Updates of daemon sets: pods are replaced node by node and revisions are retained, in virtual time."""
 
 import msgspec
 import pytest
@@ -11,13 +11,13 @@ from controller_manager.common.base import clock
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.daemon_set.templates import HASH
-from tests.scenarios.daemons import FLAGS, NEW, OLD, WEB, get, images, join, numbers, placed, revisions, use
+from tests.scenarios.daemon_sets import FLAGS, NEW, OLD, WEB, get, images, join, numbers, placed, revisions, use
 from tests.scenarios.workloads import Counted, daemon_set, owned
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_a_rolling_update_goes_node_by_node() -> None:
+async def test_rolling_update_proceeds_node_by_node() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b", "c", "d")
         await cluster.manage(*FLAGS)
@@ -34,7 +34,7 @@ async def test_a_rolling_update_goes_node_by_node() -> None:
         assert [one.revision for one in await revisions(cluster)] == [1, 2]
 
 
-async def test_a_percentage_of_nodes_is_updated_at_a_time() -> None:
+async def test_max_unavailable_percentage_limits_update() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, *(f"n{number}" for number in range(10)))
         await cluster.manage(*FLAGS)
@@ -49,7 +49,7 @@ async def test_a_percentage_of_nodes_is_updated_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("surge", "most"), [(1, 5), ("50%", 6), ("100%", 8)])
-async def test_with_a_surge_a_new_pod_comes_before_the_old_one_goes(surge: int | str, most: int) -> None:
+async def test_surge_creates_new_pod_before_deleting_old_one(surge: int | str, most: int) -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3):
         await join(cluster, "a", "b", "c", "d")
         await cluster.manage(*FLAGS)
@@ -65,7 +65,7 @@ async def test_with_a_surge_a_new_pod_comes_before_the_old_one_goes(surge: int |
         assert (min(counted.ready), max(counted.active)) == (4, most)
 
 
-async def test_on_delete_waits_for_people() -> None:
+async def test_on_delete_replaces_only_pods_deleted_by_users() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b")
         await cluster.manage(*FLAGS)
@@ -80,7 +80,7 @@ async def test_on_delete_waits_for_people() -> None:
         assert (await images(cluster), (await numbers(cluster))[2]) == (["1", "2"], 1)
 
 
-async def test_pods_of_a_template_that_does_not_run_are_replaced_and_hold_the_others_up() -> None:
+async def test_broken_template_stops_rollout_until_replaced() -> None:
     async with Cluster() as cluster, PodAgent(cluster) as agent:
         await join(cluster, "a", "b", "c")
         await cluster.manage(*FLAGS)
@@ -96,7 +96,7 @@ async def test_pods_of_a_template_that_does_not_run_are_replaced_and_hold_the_ot
         assert [one.revision for one in await revisions(cluster)] == [1, 2, 3]
 
 
-async def test_a_former_template_that_comes_again_is_the_newest_revision() -> None:
+async def test_restored_template_reuses_its_revision_as_newest() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.manage(*FLAGS)
@@ -118,7 +118,7 @@ async def test_a_former_template_that_comes_again_is_the_newest_revision() -> No
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, [4]), (1, [3, 4]), (10, [1, 2, 3, 4])])
-async def test_the_history_has_so_many_revisions(limit: int, kept: list[int]) -> None:
+async def test_revision_history_limit_is_enforced(limit: int, kept: list[int]) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.manage(*FLAGS)
@@ -130,7 +130,7 @@ async def test_the_history_has_so_many_revisions(limit: int, kept: list[int]) ->
         assert [one.revision for one in await revisions(cluster)] == kept
 
 
-async def test_revisions_of_pods_that_are_there_stay() -> None:
+async def test_revisions_of_existing_pods_are_not_deleted() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.manage(*FLAGS)
@@ -143,7 +143,7 @@ async def test_revisions_of_pods_that_are_there_stay() -> None:
         assert [one.revision for one in await revisions(cluster)] == [1, 4]
 
 
-async def test_revisions_of_one_state_become_one_and_their_pods_with_them() -> None:
+async def test_equal_revisions_are_merged_and_pods_relabelled() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a", "b")
         replica = await cluster.manage(*FLAGS)
@@ -163,13 +163,13 @@ async def test_revisions_of_one_state_become_one_and_their_pods_with_them() -> N
         assert found == dict.fromkeys(before, "twin")
 
 
-async def test_a_name_of_a_revision_that_is_taken_is_a_collision() -> None:
+async def test_taken_revision_name_counts_as_collision() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await join(cluster, "a")
         await cluster.manage(*FLAGS)
         await cluster.client.create(DAEMON_SETS, daemon_set())
         await cluster.settle()
-        await cluster.client.delete(DAEMON_SETS, WEB)  # nobody collects its revision
+        await cluster.client.delete(DAEMON_SETS, WEB)  # no garbage collector deletes its revision
         await cluster.client.create(DAEMON_SETS, daemon_set())
         await cluster.settle()
         assert (await get(cluster)).status.collision_count == 1

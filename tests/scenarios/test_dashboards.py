@@ -1,4 +1,4 @@
-"""What the chart's alerts and dashboard ask for is what a manager that runs tells."""
+"""A running manager exports all series that the alerts and the dashboard of the chart use."""
 
 import json
 import re
@@ -27,9 +27,9 @@ from controller_manager.testing import Cluster, builders
 pytestmark = pytest.mark.virtual
 
 CHART = Path(__file__).parents[2] / "charts" / "cluster-controller-manager"
-# A name before `{` selects series; everything else in an expression is a function or a label.
+# A name before `{` selects series; any other name in an expression is a function or a label.
 SELECTED = re.compile(r"\b([a-zA-Z_:][\w:]*)\{")
-# Prometheus itself says of each target whether it is there.
+# Series that Prometheus itself adds for each target.
 OF_PROMETHEUS = {"up"}
 
 
@@ -49,10 +49,10 @@ def asked(expressions: Iterator[str]) -> set[str]:
 
 
 async def series() -> set[str]:
-    """The names of all series of a manager on its page: it leads, has had something to do, some trouble, too."""
+    """Return the names of all series of a leading manager that had work and failures."""
     async with Cluster() as cluster:
         cluster.serve_beside("/api/v1/services", partial(_old_type, cluster))
-        cluster.serve_beside("/api/v1/namespaces/troubled/serviceaccounts", _out_of_order)
+        cluster.serve_beside("/api/v1/namespaces/failing/serviceaccounts", _out_of_order)
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics", strict=False)
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n")))
         lost = builders.pod("lost")
@@ -61,7 +61,7 @@ async def series() -> set[str]:
         spec = AutoscalerSpec(scale_target_ref=target, max_replicas=3)
         meta = ObjectMeta(name="a", namespace="default")
         await cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler(metadata=meta, spec=spec))
-        await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="troubled")))
+        await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="failing")))
         await cluster.advance(120)
         await cluster.stop_api()
         await cluster.sleep(2)
@@ -73,7 +73,7 @@ async def series() -> set[str]:
 
 
 async def _old_type(cluster: Cluster, request: Request) -> Response:
-    """The services, in a form that nobody can read."""
+    """Answer with services that cannot be decoded."""
     response = await cluster.api.handle(request)
     body = response.body
     if request.method != "GET":
@@ -94,7 +94,7 @@ async def _out_of_order(_: Request) -> Response:
     return refusal(InternalError("out of order"))
 
 
-def test_each_alert_leads_to_a_runbook_of_its_own() -> None:
+def test_each_alert_links_to_its_runbook() -> None:
     written = re.findall(r"^## (\w+)$", (CHART / "RUNBOOKS.md").read_text(), re.MULTILINE)
     alerts = [
         rule for group in yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
@@ -104,13 +104,13 @@ def test_each_alert_leads_to_a_runbook_of_its_own() -> None:
         assert rule["annotations"]["runbook_url"] == f"RUNBOOKS.md#{rule['alert'].lower()}"
 
 
-async def test_every_series_of_an_alert_is_told() -> None:
+async def test_every_series_of_an_alert_is_exported() -> None:
     names = asked(in_alerts())
     assert len(names) >= 6
     assert names - await series() == set()
 
 
-async def test_every_series_of_the_dashboard_is_told() -> None:
+async def test_every_series_of_the_dashboard_is_exported() -> None:
     dashboard = json.loads((CHART / "dashboard.json").read_text())
     variables = [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     names = asked(in_panels(dashboard["panels"])) | set(re.findall(r"label_values\((\w+)", " ".join(variables)))

@@ -39,7 +39,7 @@ async def use(cluster: Cluster, image: str) -> None:
 
 
 async def sets(cluster: Cluster) -> dict[str, ReplicaSet]:
-    """The replica sets by the image of their template."""
+    """Return the replica sets by the image of their template."""
     found = (await cluster.client.list(REPLICA_SETS, "default")).items
     return {msgspec.json.decode(one.spec.template.spec)["containers"][0]["image"]: one for one in found}
 
@@ -53,7 +53,7 @@ def note_of(one: ReplicaSet, name: str) -> str:
     return (one.metadata.annotations or {}).get(name, "")
 
 
-async def test_a_deployment_gets_its_pods() -> None:
+async def test_new_deployment_gets_its_pods_and_status() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         made = await cluster.client.create(DEPLOYMENTS, deployment(replicas=3, minReadySeconds=5))
@@ -95,7 +95,7 @@ async def test_a_rolling_update_keeps_its_limits(
         await cluster.client.create(DEPLOYMENTS, wanted)
         await cluster.advance(10)
         counted = Counted(cluster)
-        for pod in await pods(cluster):  # so that they are known
+        for pod in await pods(cluster):  # so that caches have them
             await cluster.client.patch(PODS, Key("default", pod.metadata.name), {"metadata": {"labels": {"seen": ""}}})
         await cluster.settle()
         counted.active.clear()
@@ -110,7 +110,7 @@ async def test_a_rolling_update_keeps_its_limits(
         assert await reason(cluster) == "NewReplicaSetAvailable"
 
 
-async def test_recreation_never_has_pods_of_two_templates() -> None:
+async def test_recreate_never_runs_pods_of_two_templates() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=20):
         await cluster.manage(*FLAGS)
         counted = Counted(cluster)
@@ -127,7 +127,7 @@ async def test_recreation_never_has_pods_of_two_templates() -> None:
         assert await reason(cluster) == "NewReplicaSetAvailable"
 
 
-async def test_while_it_is_paused_it_is_scaled_and_not_rolled_out() -> None:
+async def test_paused_deployment_is_scaled_but_not_rolled_out() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
@@ -148,7 +148,7 @@ async def test_while_it_is_paused_it_is_scaled_and_not_rolled_out() -> None:
         assert await reason(cluster) == "NewReplicaSetAvailable"
 
 
-async def test_a_former_template_is_a_new_revision_of_its_replica_set() -> None:
+async def test_restored_template_gets_new_revision_of_old_replica_set() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -165,7 +165,7 @@ async def test_a_former_template_is_a_new_revision_of_its_replica_set() -> None:
         assert ((await get(cluster)).metadata.annotations or {})[REVISION] == "5"
 
 
-async def test_lack_of_progress_is_told_at_the_deadline_and_its_end_too() -> None:
+async def test_progress_deadline_is_reported_until_progress() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: b"bad" not in pod.raw) as agent:
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=3, progressDeadlineSeconds=60))
@@ -177,7 +177,7 @@ async def test_lack_of_progress_is_told_at_the_deadline_and_its_end_too() -> Non
         assert await reason(cluster) == "ProgressDeadlineExceeded"
         assert await reason(cluster, "Available") == "MinimumReplicasAvailable"
         revision = cluster.api.store.revision
-        await cluster.advance(1800)  # less than events live
+        await cluster.advance(1800)  # shorter than the lifetime of events
         assert cluster.api.store.revision == revision
         agent.runs = lambda _: True
         await use(cluster, NEW)
@@ -186,7 +186,7 @@ async def test_lack_of_progress_is_told_at_the_deadline_and_its_end_too() -> Non
         assert {image: one.spec.replicas for image, one in (await sets(cluster)).items()} == {OLD: 0, BAD: 0, NEW: 3}
 
 
-async def test_a_rollout_that_is_stuck_is_scaled_in_proportion() -> None:
+async def test_stuck_rollout_is_scaled_proportionally() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: b"bad" not in pod.raw):
         await cluster.manage(*FLAGS)
         rolling = {"maxSurge": 3, "maxUnavailable": 2}
@@ -204,7 +204,7 @@ async def test_a_rollout_that_is_stuck_is_scaled_in_proportion() -> None:
         assert found[OLD].spec.replicas == 14
 
 
-async def test_a_set_that_others_have_scaled_does_not_keep_a_rollout_from_going_on() -> None:
+async def test_rollout_continues_after_desired_annotation_is_edited() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
@@ -219,7 +219,7 @@ async def test_a_set_that_others_have_scaled_does_not_keep_a_rollout_from_going_
         assert (await sets(cluster))[NEW].spec.replicas == 3
 
 
-async def test_a_rollout_that_becomes_one_of_recreation_and_is_scaled_goes_on() -> None:
+async def test_rollout_switched_to_recreate_while_scaled_continues() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: b"bad" not in pod.raw):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=3))
@@ -232,7 +232,7 @@ async def test_a_rollout_that_becomes_one_of_recreation_and_is_scaled_goes_on() 
 
 
 @pytest.mark.parametrize(("limit", "left"), [(0, 1), (2, 3), (10, 5)])
-async def test_replica_sets_beyond_the_history_are_deleted(limit: int, left: int) -> None:
+async def test_replica_sets_beyond_history_limit_are_deleted(limit: int, left: int) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(revisionHistoryLimit=limit))
@@ -245,7 +245,7 @@ async def test_replica_sets_beyond_the_history_are_deleted(limit: int, left: int
         assert sorted(int(note_of(one, REVISION)) for one in found.values()) == list(range(6 - left, 6))
 
 
-async def test_a_name_that_is_taken_makes_another() -> None:
+async def test_taken_replica_set_name_counts_as_collision() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -266,7 +266,7 @@ async def test_a_name_that_is_taken_makes_another() -> None:
         assert mine.spec.replicas == 3
 
 
-async def test_replica_sets_are_adopted_by_their_labels_and_known_by_their_template() -> None:
+async def test_matching_replica_sets_are_adopted_and_released() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         one = await cluster.client.create(REPLICA_SETS, replica_set("web", 2))
@@ -285,7 +285,7 @@ async def test_replica_sets_are_adopted_by_their_labels_and_known_by_their_templ
         assert (await get(cluster)).status.available_replicas == 3
 
 
-async def test_that_no_replica_set_can_be_created_is_told() -> None:
+async def test_failed_replica_set_creation_is_reported() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.settle()
@@ -302,7 +302,7 @@ async def test_that_no_replica_set_can_be_created_is_told() -> None:
         assert await reason(cluster) == "NewReplicaSetAvailable"
 
 
-async def test_that_pods_cannot_be_created_is_told_of_the_deployment() -> None:
+async def test_failed_pod_creation_is_reported_on_deployment() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.settle()
@@ -317,7 +317,7 @@ async def test_that_pods_cannot_be_created_is_told_of_the_deployment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("revision", "image", "told"),
+    ("revision", "image", "expected_reason"),
     [
         ("0", OLD, "DeploymentRollback"),
         ("1", OLD, "DeploymentRollback"),
@@ -325,7 +325,7 @@ async def test_that_pods_cannot_be_created_is_told_of_the_deployment() -> None:
         ("7", NEW, "DeploymentRollbackRevisionNotFound"),
     ],
 )
-async def test_clients_of_old_versions_go_back_by_an_annotation(revision: str, image: str, told: str) -> None:
+async def test_rollback_annotation_of_old_clients_is_honoured(revision: str, image: str, expected_reason: str) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -334,12 +334,12 @@ async def test_clients_of_old_versions_go_back_by_an_annotation(revision: str, i
         await cluster.settle()
         await cluster.client.patch(DEPLOYMENTS, WEB, {"metadata": {"annotations": {ROLLBACK: revision}}})
         await cluster.settle()
-        assert told in [reason for _, reason in await events(cluster)]
+        assert expected_reason in [reason for _, reason in await events(cluster)]
         assert ROLLBACK not in ((await get(cluster)).metadata.annotations or {})
         assert (await sets(cluster))[image].spec.replicas == 3
 
 
-async def test_what_changes_nothing_about_pods_is_no_rollout() -> None:
+async def test_change_outside_template_starts_no_rollout() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -350,7 +350,7 @@ async def test_what_changes_nothing_about_pods_is_no_rollout() -> None:
         assert (one.spec.min_ready_seconds, note_of(one, REVISION)) == (7, "1")
 
 
-async def test_nothing_is_written_that_nobody_needs() -> None:
+async def test_rolling_update_makes_few_writes() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=1))
@@ -359,13 +359,13 @@ async def test_nothing_is_written_that_nobody_needs() -> None:
         cluster.api.store.subscribe(lambda changes: writes.extend(one.row.resource for one in changes))
         await use(cluster, NEW)
         await cluster.advance(3600)
-        # The edit; a new set, a pod of it, which is ready; one pod less, which ends, and is gone.
+        # The edit; new set, its pod, pod ready; one pod fewer, terminating, deleted.
         assert writes.count(DEPLOYMENTS.name) <= 7
-        # Of the new one: made, a pod, ready; of the old one: its size, that its pod ends, and that it is gone.
+        # Of the new set: created, a pod, ready; of the old one: its size, pod terminating, pod deleted.
         assert writes.count(REPLICA_SETS.name) <= 7
 
 
-async def test_a_deployment_that_is_being_deleted_starts_nothing() -> None:
+async def test_deleting_deployment_starts_no_rollout() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -380,7 +380,7 @@ async def test_a_deployment_that_is_being_deleted_starts_nothing() -> None:
         assert (status.observed_generation, status.updated_replicas) == ((await get(cluster)).metadata.generation, 0)
 
 
-async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong() -> None:
+async def test_terminating_namespace_gets_no_replica_sets() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -392,7 +392,7 @@ async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong(
         assert (await cluster.client.list(REPLICA_SETS, "old")).items == []
 
 
-async def test_recreation_goes_on_when_the_last_pod_of_a_set_is_gone_that_was_forgotten() -> None:
+async def test_recreate_continues_after_last_old_pod_fails() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=100):
         await cluster.manage(*FLAGS)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=1, strategy={"type": "Recreate"}))
@@ -408,7 +408,7 @@ async def test_recreation_goes_on_when_the_last_pod_of_a_set_is_gone_that_was_fo
 
 
 @pytest.mark.parametrize(("gate", "counted"), [("true", 0), ("false", None)])
-async def test_who_terminates_is_counted_where_the_gate_says_so(gate: str, counted: int | None) -> None:
+async def test_terminating_replicas_are_counted_by_feature_gate(gate: str, counted: int | None) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS, f"--feature-gates=DeploymentReplicaSetTerminatingReplicas={gate}")
         await cluster.client.create(DEPLOYMENTS, deployment())
@@ -419,7 +419,7 @@ async def test_who_terminates_is_counted_where_the_gate_says_so(gate: str, count
 
 @pytest.mark.flag("concurrent-deployment-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_deployments_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_deployment_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=deployment", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-deployment-syncs={workers}")
@@ -429,7 +429,7 @@ async def test_so_many_deployments_are_worked_on_at_once(workers: int) -> None:
         assert await most_in_work(cluster, replica, "deployment-controller") == workers
 
 
-async def test_a_set_that_is_adopted_comes_before_the_newest() -> None:
+async def test_adopted_replica_set_revision_precedes_newest() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         large = "3546343826724305832"

@@ -1,4 +1,4 @@
-"""Pods whose devices have NoExecute taints, in a whole cluster and in virtual time."""
+"""Evictions of pods whose devices have NoExecute taints, in a whole cluster, in virtual time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def toleration(seconds: int | None = None, key: str = "k", effect: str = "NoExec
 async def publish(
     cluster: Cluster, devices: Mapping[str, Sequence[Tree]], generation: int = 1, name: str = "node-1"
 ) -> None:
-    """Have the driver publish devices with these taints; a slice that is there is replaced."""
+    """Publish devices with these taints; replaces an existing slice."""
     listed = [{"name": one, "taints": list(taints)} for one, taints in devices.items()]
     pool = {"name": "node-1", "generation": generation, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.org", "nodeName": "node-1", "pool": pool, "devices": listed}
@@ -55,7 +55,7 @@ async def publish(
 
 
 async def use(cluster: Cluster, *tolerations: Tree, name: str = "p", device: str = "gpu-0") -> Pod:
-    """Have a pod run with a device."""
+    """Create a running pod that uses a device."""
     user = await cluster.client.create(PODS, pod(name, gpu=f"of-{name}"))
     made = await cluster.client.create(RESOURCE_CLAIMS, claim(f"of-{name}"))
     await allocate(cluster, made, user, device=device, tolerations=tolerations)
@@ -64,14 +64,14 @@ async def use(cluster: Cluster, *tolerations: Tree, name: str = "p", device: str
 
 
 async def stays(cluster: Cluster, name: str = "p") -> bool:
-    """Return whether nobody has asked for the pod's deletion."""
+    """Return whether the pod is not being deleted."""
     try:
         return (await cluster.client.get(PODS, Key("default", name))).metadata.deletion_timestamp is None
     except NotFound:
         return False
 
 
-async def test_a_pod_goes_with_a_reason_when_its_device_is_tainted() -> None:
+async def test_pod_of_tainted_device_is_evicted_with_reason() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await publish(cluster, {"gpu-0": [], "gpu-1": []})
@@ -96,7 +96,7 @@ async def test_a_pod_goes_with_a_reason_when_its_device_is_tainted() -> None:
         ]
 
 
-async def test_a_toleration_lasts_from_when_the_taint_was_added() -> None:
+async def test_toleration_seconds_count_from_taint_time() -> None:
     async with Cluster() as cluster:
         await publish(cluster, {"gpu-0": [taint()]})
         await cluster.sleep(30)
@@ -114,7 +114,7 @@ async def test_a_toleration_lasts_from_when_the_taint_was_added() -> None:
         assert await stays(cluster, "for-good")
 
 
-async def test_a_manager_that_comes_later_counts_on() -> None:
+async def test_new_manager_continues_toleration_countdown() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await publish(cluster, {"gpu-0": [taint()]})
@@ -129,7 +129,7 @@ async def test_a_manager_that_comes_later_counts_on() -> None:
         assert not await stays(cluster)
 
 
-async def test_a_taint_that_goes_cancels() -> None:
+async def test_removed_taint_cancels_eviction() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await publish(cluster, {"gpu-0": [taint()]})
@@ -143,7 +143,7 @@ async def test_a_taint_that_goes_cancels() -> None:
         ]
 
 
-async def test_slices_of_an_earlier_generation_count_no_more() -> None:
+async def test_slices_of_older_generation_are_ignored() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await publish(cluster, {"gpu-0": [taint()]})
@@ -156,8 +156,8 @@ async def test_slices_of_an_earlier_generation_count_no_more() -> None:
         assert not await stays(cluster)
 
 
-async def test_only_who_uses_the_device_goes() -> None:
-    """Not who is not bound, for whom the claim is not reserved, or who has ended."""
+async def test_only_pods_using_the_device_are_evicted() -> None:
+    """Pods without node, without reservation, or finished are not evicted."""
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         user = await use(cluster)
@@ -177,7 +177,7 @@ async def test_only_who_uses_the_device_goes() -> None:
         assert not await stays(cluster, "without")
 
 
-async def test_nobody_goes_for_a_taint_that_the_server_has_no_more() -> None:
+async def test_taint_removed_on_server_evicts_no_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await publish(cluster, {"gpu-0": [taint(timeAdded=format_time(utc_now()))]})
@@ -206,7 +206,7 @@ async def test_evictions_are_counted() -> None:
 
 
 @pytest.mark.parametrize("gates", ["DRADeviceTaints=false", "DRADeviceTaints=true"])
-async def test_nothing_happens_where_the_feature_is_off(gates: str) -> None:
+async def test_disabled_feature_evicts_no_pods(gates: str) -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", f"--feature-gates={gates}")
         await publish(cluster, {"gpu-0": [taint()]})
@@ -217,7 +217,7 @@ async def test_nothing_happens_where_the_feature_is_off(gates: str) -> None:
 
 @pytest.mark.flag("concurrent-device-taint-eviction-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_pods_are_evicted_at_once(workers: int) -> None:
+async def test_concurrent_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = (*FLAGS, "--cluster-api-qps=0.1", "--cluster-api-burst=1")
         await publish(cluster, {"gpu-0": []})
@@ -249,7 +249,7 @@ async def progress(cluster: Cluster, name: str = "r") -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
-async def test_a_rule_evicts_and_says_so() -> None:
+async def test_taint_rule_evicts_pods_and_reports_progress() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS, RULES)
         await publish(cluster, {"gpu-0": [], "gpu-1": []})
@@ -260,8 +260,8 @@ async def test_a_rule_evicts_and_says_so() -> None:
         await taint_by_rule(cluster, device="gpu-0")
         await cluster.settle()
         assert not await stays(cluster)
-        told = ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")
-        assert await progress(cluster) == told
+        expected = ("True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace.")
+        assert await progress(cluster) == expected
         await cluster.advance(15)
         so_far = "1 pod evicted since starting the controller."
         message = f"1 pod needs to be evicted in 1 namespace. {so_far}"
@@ -278,7 +278,7 @@ async def test_a_rule_evicts_and_says_so() -> None:
         assert await progress(cluster) == ("False", "Completed", "3 pods evicted since starting the controller.")
 
 
-async def test_a_rule_without_effect_says_what_it_would_do() -> None:
+async def test_rule_with_effect_none_reports_affected_pods() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS, RULES)
         await publish(cluster, {"gpu-0": [], "gpu-1": []})
@@ -303,7 +303,7 @@ async def test_a_rule_without_effect_says_what_it_would_do() -> None:
         assert not await stays(cluster, "more")
 
 
-async def test_a_rule_that_goes_cancels() -> None:
+async def test_deleted_rule_cancels_eviction() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS, RULES)
         await publish(cluster, {"gpu-0": []})
@@ -318,7 +318,7 @@ async def test_a_rule_that_goes_cancels() -> None:
         assert len(await events(cluster)) == 1
 
 
-async def test_rules_mean_nothing_where_the_feature_is_off() -> None:
+async def test_rules_are_ignored_without_feature_gate() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS)
         await publish(cluster, {"gpu-0": []})

@@ -1,12 +1,11 @@
-"""Evictions for taints of devices while requests fail, watches fall silent and managers are lost, by seed (virtual
-time).
+"""Evictions for device taints under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A pod is deleted only where its time had run out: within the last `LATENESS` seconds its device had a NoExecute taint
-   that was added as long ago as the pod tolerates it. So a pod that tolerates it for good is never deleted.
-2. A pod that is deleted says why.
-3. Once everything works again, every pod whose time runs out is deleted within its seconds and `BOUND`.
+1. A pod is deleted only when its time has run out: within the last `LATENESS` seconds its device had a NoExecute taint
+   that was as old as the pod tolerates. A pod with an unlimited toleration is never deleted.
+2. A deleted pod has a reason.
+3. After recovery each pod whose time runs out is deleted within its seconds and `BOUND`.
 """
 
 import contextlib
@@ -23,12 +22,12 @@ from controller_manager.common.base.clock import wall_seconds
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
+from tests.scenarios.faults import random_choice
 from tests.scenarios.test_device_taint_eviction import FLAGS, Tree, publish, taint, toleration, use
-from tests.scenarios.trials import one_of
 
 READ = (PODS.path(), RESOURCE_CLAIMS.path(), RESOURCE_SLICES.path())
 ROUNDS = 16
-# From the answer that condemned a pod to its deletion: a few requests, each delayed, refused for a while or repeated.
+# Seconds between the read that decides a deletion and the deletion: a few requests, each delayed, rejected or repeated.
 LATENESS = 30.0
 BOUND = 150.0
 DEVICES = ("gpu-0", "gpu-1")
@@ -37,14 +36,14 @@ PATIENCE = (None, None, 5, 20, 60)
 
 
 class World:
-    """Devices with taints and pods that use them, and what became of the pods."""
+    """Devices with taints, the pods that use them, and a checker of deletions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Of each device its taints: when one was added, and until when it was there if it is gone.
+        # Taints of each device: when one was added, and when it was removed.
         self.taints: dict[str, list[tuple[str, float, float | None]]] = {name: [] for name in DEVICES}
         self.pods: dict[str, tuple[str, dict[str, int | None]]] = {}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.deleted: set[str] = set()
         cluster.api.store.subscribe(self._watch)
 
@@ -54,16 +53,16 @@ class World:
             if row.resource == "pods" and row.field("metadata.deletionTimestamp") and row.name not in self.deleted:
                 self.deleted.add(row.name)
                 if b"DeletionByDeviceTaintManager" not in row.data:
-                    self.wrong.append(f"{row.name} does not say why it was deleted")
+                    self.violations.append(f"{row.name} was deleted without a reason")
                 if not self.was_condemned(row.name, wall_seconds()):
-                    self.wrong.append(f"{row.name} was deleted too early, or tolerates the taint")
+                    self.violations.append(f"{row.name} was deleted too early, or tolerates the taint")
 
     def was_condemned(self, pod: str, now: float) -> bool:
-        """Return whether the pod's time had run out at some moment between then and `LATENESS` before."""
+        """Return whether the pod's time had run out at some moment within the last `LATENESS` seconds."""
         device, tolerated = self.pods[pod]
         for key, added, over in self.taints[device]:
             seconds = tolerated.get(key, 0)
-            # A taint says to the second when it was added.
+            # Taint times have a resolution of a second.
             if seconds is not None and int(added) + seconds <= now and (over is None or over >= now - LATENESS):
                 return True
         return False
@@ -76,8 +75,8 @@ class World:
         return [key for key, _, over in self.taints[device] if over is None]
 
     async def taint(self) -> None:
-        """Put a taint on a device, or take it away."""
-        device, key = one_of(DEVICES), one_of(TROUBLES)
+        """Add a taint to a device, or remove it."""
+        device, key = random_choice(DEVICES), random_choice(TROUBLES)
         now = wall_seconds()
         if key in self.there(device):
             kept = [entry for entry in self.taints[device] if entry[0] != key or entry[2] is not None]
@@ -89,7 +88,7 @@ class World:
             await self.write({})
 
     async def write(self, instead: dict[str, list[str]]) -> None:
-        """Publish the devices; those of `instead` with other taints."""
+        """Publish the devices, those of `instead` with other taints."""
         shown: dict[str, list[Tree]] = {}
         for device in DEVICES:
             keys = instead.get(device, self.there(device))
@@ -97,12 +96,12 @@ class World:
             shown[device] = [taint(key, timeAdded=_time(added[key])) for key in keys]
         await publish(self.cluster, shown)
 
-    async def bear(self) -> None:
-        """Have a pod run with a device."""
-        name, device = f"p-{len(self.pods)}", one_of(DEVICES)
-        tolerated = {key: one_of(PATIENCE) for key in TROUBLES if random_source().uniform(0, 1) < 0.8}
+    async def add_pod(self) -> None:
+        """Create a running pod that uses a device."""
+        name, device = f"p-{len(self.pods)}", random_choice(DEVICES)
+        tolerated = {key: random_choice(PATIENCE) for key in TROUBLES if random_source().uniform(0, 1) < 0.8}
         self.pods[name] = (device, tolerated)
-        with contextlib.suppress(ApiError):  # it is evicted as soon as it is bound
+        with contextlib.suppress(ApiError):  # it is evicted once it is bound
             await use(self.cluster, *(toleration(s, key) for key, s in tolerated.items()), name=name, device=device)
 
 
@@ -111,23 +110,23 @@ def _time(seconds: float) -> str:
 
 
 async def nothing() -> None:
-    """What fails by chance is enough."""
+    """Do nothing; random failures are enough."""
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nobody_is_deleted_who_tolerates_and_everybody_else_in_the_end() -> None:
+async def test_only_pods_without_toleration_are_evicted_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         await world.write({})
         for _ in range(6):
-            await world.bear()
-        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        people = (world.taint, world.taint, world.bear)
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *map(trouble.unheard, people))
+            await world.add_pod()
+        injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        people = (world.taint, world.taint, world.add_pod)
+        failures = (nothing, injector.kill, injector.cut, injector.deafen, *map(injector.unheard, people))
         for _ in range(ROUNDS):
-            await one_of((*people, *troubles))()
+            await random_choice((*people, *failures))()
             await cluster.sleep(random_source().uniform(0, 25))
-        await trouble.heal()
+        await injector.heal()
         await cluster.sleep(60 + BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted

@@ -1,4 +1,4 @@
-"""Budgets of disruptions in a whole cluster, in virtual time: what may be evicted follows from the pods there are."""
+"""Pod disruption budgets in a whole cluster, in virtual time: evictions follow the existing pods."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ async def protect(cluster: Cluster, **spec: Any) -> None:
 
 
 async def add_pods(cluster: Cluster, count: int, owner: ReplicaSet | None = None, first: int = 0) -> None:
-    """Make ready pods, of an owner or of nobody."""
+    """Create ready pods, with an owner if it is given."""
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
     for number in range(first, first + count):
         meta: dict[str, Any] = {"name": f"p{number}", "namespace": "default", "labels": {"app": "web"}}
@@ -55,12 +55,12 @@ async def evict(cluster: Cluster, name: str) -> None:
 
 
 async def numbers(cluster: Cluster) -> tuple[int, int, int, int]:
-    """The pods that are expected, that should be healthy, that are, and how many may go."""
+    """Return the numbers of expected, desired healthy and healthy pods, and of allowed disruptions."""
     status = (await cluster.client.get(POD_DISRUPTION_BUDGETS, BUDGET)).status
     return status.expected_pods, status.desired_healthy, status.current_healthy, status.disruptions_allowed
 
 
-async def test_a_budget_follows_its_pods() -> None:
+async def test_budget_status_follows_pods() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await protect(cluster, minAvailable=2)
@@ -78,7 +78,7 @@ async def test_a_budget_follows_its_pods() -> None:
         assert await numbers(cluster) == (2, 2, 2, 0)
 
 
-async def test_evictions_go_on_as_pods_are_replaced() -> None:
+async def test_evictions_continue_as_pods_are_replaced() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         owner = await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
@@ -98,7 +98,7 @@ async def test_evictions_go_on_as_pods_are_replaced() -> None:
         assert await numbers(cluster) == (3, 2, 2, 0)
 
 
-async def test_a_pod_that_was_let_go_and_stays_counts_again_after_two_minutes() -> None:
+async def test_evicted_pod_that_stays_counts_again_after_two_minutes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await add_pods(cluster, 3)
@@ -114,7 +114,7 @@ async def test_a_pod_that_was_let_go_and_stays_counts_again_after_two_minutes() 
         assert ("Warning", "NotDeleted") in await events(cluster)
 
 
-async def test_a_controller_that_cannot_be_found_lets_nobody_go() -> None:
+async def test_missing_pod_owner_allows_no_disruptions() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         owner = await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
@@ -131,7 +131,7 @@ async def test_a_controller_that_cannot_be_found_lets_nobody_go() -> None:
         assert ("Warning", "CalculateExpectedPodCountFailed") in await events(cluster)
 
 
-async def test_an_announcement_of_a_disruption_that_did_not_come_is_taken_back() -> None:
+async def test_stale_disruption_target_condition_is_reset() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await add_pods(cluster, 1)

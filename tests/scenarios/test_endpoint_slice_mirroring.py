@@ -1,4 +1,4 @@
-"""The endpoint slice mirroring controller at work in a whole cluster, in virtual time."""
+"""The endpoint slice mirroring controller in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ async def slices(cluster: Cluster) -> list[EndpointSlice]:
 
 
 async def listed(cluster: Cluster) -> dict[str, list[tuple[str, bool | None]]]:
-    """Addresses and whether they are ready, by family."""
+    """Return address and readiness of each endpoint, by address family."""
     return {
         slice_.address_type: [(e.addresses[0], e.conditions.ready) for e in slice_.endpoints or ()]
         for slice_ in await slices(cluster)
@@ -56,7 +56,7 @@ async def events(cluster: Cluster) -> list[tuple[str, str, str]]:
     return [(event.reason, event.reporting_component, event.involved_object.kind) for event in found]
 
 
-async def test_each_family_has_a_slice_that_says_the_same() -> None:
+async def test_each_address_family_has_a_mirrored_slice() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await cluster.client.create(SERVICES, builders.service("web"))
@@ -76,7 +76,7 @@ async def test_each_family_has_a_slice_that_says_the_same() -> None:
             assert (owner.kind, owner.uid, owner.controller) == ("Endpoints", made.metadata.uid, True)
 
 
-async def test_changes_are_followed_and_nothing_is_written_without_one() -> None:
+async def test_changes_are_mirrored_without_needless_writes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await cluster.client.create(SERVICES, builders.service("web"))
@@ -101,15 +101,17 @@ async def test_changes_are_followed_and_nothing_is_written_without_one() -> None
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param((ENDPOINTS, {"metadata": {"labels": {SKIP_MIRROR: "true"}}}), id="no longer to be mirrored"),
-        pytest.param((ENDPOINTS, {"metadata": {"annotations": {LEADER: "{}"}}}), id="the lock of an election"),
-        pytest.param((SERVICES, {"spec": {"selector": {"a": "b"}}}), id="a selector"),
+        pytest.param((ENDPOINTS, {"metadata": {"labels": {SKIP_MIRROR: "true"}}}), id="skip-mirror label"),
+        pytest.param((ENDPOINTS, {"metadata": {"annotations": {LEADER: "{}"}}}), id="leader election annotation"),
+        pytest.param((SERVICES, {"spec": {"selector": {"a": "b"}}}), id="service selector"),
         pytest.param((ENDPOINTS, None), id="endpoints deleted"),
         pytest.param((SERVICES, None), id="service deleted"),
     ],
 )
 @pytest.mark.parametrize("when", ["while it runs", "while it does not"])
-async def test_when_mirrors_go(change: tuple[Any, dict[str, Any] | None], when: str) -> None:
+async def test_mirrored_slices_are_deleted_when_no_longer_wanted(
+    change: tuple[Any, dict[str, Any] | None], when: str
+) -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         await cluster.client.create(SERVICES, builders.service("web"))
@@ -129,7 +131,7 @@ async def test_when_mirrors_go(change: tuple[Any, dict[str, Any] | None], when: 
         assert await slices(cluster) == []
 
 
-async def test_endpoints_that_wait_for_their_service() -> None:
+async def test_endpoints_are_mirrored_once_their_service_exists() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await cluster.client.create(ENDPOINTS, endpoints("192.0.2.1"))
@@ -140,7 +142,7 @@ async def test_endpoints_that_wait_for_their_service() -> None:
         assert await listed(cluster) == {"IPv4": [("192.0.2.1", True)]}
 
 
-async def test_mirrors_that_somebody_changed_are_put_right() -> None:
+async def test_edited_mirrored_slice_is_restored() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await cluster.client.create(SERVICES, builders.service("web"))
@@ -153,7 +155,7 @@ async def test_mirrors_that_somebody_changed_are_put_right() -> None:
 
 
 @pytest.mark.flag("mirroring-max-endpoints-per-subset")
-async def test_addresses_over_the_limit_are_left_out_and_told() -> None:
+async def test_addresses_over_limit_are_dropped_and_reported() -> None:
     async with Cluster() as cluster:
         flags = ("--mirroring-max-endpoints-per-subset=2", "--authorization-always-allow-paths=/metrics")
         replica = await cluster.manage(*ONLY, *flags)
@@ -161,8 +163,8 @@ async def test_addresses_over_the_limit_are_left_out_and_told() -> None:
         await cluster.client.create(ENDPOINTS, endpoints("192.0.2.2", "192.0.2.3", waiting=("192.0.2.1",)))
         await cluster.advance(5)
         assert await listed(cluster) == {"IPv4": [("192.0.2.2", True), ("192.0.2.3", True)]}
-        told = [("TooManyAddressesToMirror", "endpoint-slice-mirroring-controller", "Endpoints")]
-        assert await events(cluster) == told
+        expected = [("TooManyAddressesToMirror", "endpoint-slice-mirroring-controller", "Endpoints")]
+        assert await events(cluster) == expected
         page = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(page.body, bytes)
         for line in ("addresses_skipped_per_sync_sum 1", "endpoints_desired 2", 'changes{operation="create"} 1'):
@@ -170,7 +172,7 @@ async def test_addresses_over_the_limit_are_left_out_and_told() -> None:
 
 
 @pytest.mark.flag("mirroring-endpointslice-updates-batch-period")
-async def test_the_batch_period_gathers_changes() -> None:
+async def test_batch_period_flag_batches_changes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY, "--mirroring-endpointslice-updates-batch-period=10s")
         await cluster.client.create(SERVICES, builders.service("web"))

@@ -1,4 +1,4 @@
-"""The endpoint slice controller at work in a whole cluster, in virtual time."""
+"""The endpoint slice controller in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.endpoint_slices.decide import MANAGER
 from controllers.shared.pods import TRIGGER_TIME
-from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices
+from tests.scenarios.endpoint_slices import ONLY, WEB, events, node, run_node, run_pod, serve, slices
 
 pytestmark = pytest.mark.virtual
 
 PREFIX = "endpoint_slice_controller_"
 
 
-async def say(cluster: Cluster, number: int, **status: Any) -> None:
+async def set_status(cluster: Cluster, number: int, **status: Any) -> None:
     await cluster.client.patch(PODS, Key("default", f"web-{number:03}"), {"status": status}, subresource="status")
 
 
-async def test_a_slice_says_all_that_is_known_of_endpoints_and_their_service() -> None:
+async def test_slice_has_all_fields_of_endpoints_and_service() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await run_node(cluster, node("n1", "a"))
@@ -66,7 +66,7 @@ async def test_a_slice_says_all_that_is_known_of_endpoints_and_their_service() -
         assert (found.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z"
 
 
-async def test_a_service_without_pods_has_an_empty_slice_which_is_used_later() -> None:
+async def test_empty_slice_of_service_without_pods_is_reused() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         service = await serve(cluster)
@@ -82,7 +82,7 @@ async def test_a_service_without_pods_has_an_empty_slice_which_is_used_later() -
         assert [e.addresses for e in used.endpoints or ()] == [("10.1.0.2",)]
 
 
-async def test_pods_that_stop_serve_until_they_are_no_longer_ready() -> None:
+async def test_terminating_pods_serve_until_unready() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -93,7 +93,7 @@ async def test_pods_that_stop_serve_until_they_are_no_longer_ready() -> None:
         (found,) = await slices(cluster)
         (endpoint,) = found.endpoints or ()
         assert msgspec.to_builtins(endpoint.conditions) == {"ready": False, "serving": True, "terminating": True}
-        await say(cluster, 1, phase="Succeeded")
+        await set_status(cluster, 1, phase="Succeeded")
         await cluster.settle()
         (found,) = await slices(cluster)
         assert not found.endpoints
@@ -116,13 +116,13 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
         assert cluster.api.store.revision == before + 1
 
 
-async def test_both_families_have_slices_of_their_own() -> None:
+async def test_each_address_family_has_its_own_slices() -> None:
     server = ("--service-cluster-ip-range=10.0.0.0/16,fd00::/112",)
     async with Cluster(server) as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster, ipFamilyPolicy="RequireDualStack")
         await run_pod(cluster, 1)
-        await say(cluster, 1, podIPs=[{"ip": "10.1.0.2"}, {"ip": "fd01::2"}])
+        await set_status(cluster, 1, podIPs=[{"ip": "10.1.0.2"}, {"ip": "fd01::2"}])
         await cluster.settle()
         found = {s.address_type: [e.addresses for e in s.endpoints or ()] for s in await slices(cluster)}
         assert found == {"IPv4": [("10.1.0.2",)], "IPv6": [("fd01::2",)]}
@@ -133,7 +133,7 @@ async def test_both_families_have_slices_of_their_own() -> None:
         assert [s.address_type for s in await slices(cluster)] == ["IPv4"]
 
 
-async def test_pods_whose_ports_of_a_name_differ_stand_in_different_slices() -> None:
+async def test_pods_with_different_named_ports_get_separate_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster, ports={"web": "http"})
@@ -144,7 +144,7 @@ async def test_pods_whose_ports_of_a_name_differ_stand_in_different_slices() -> 
         assert found == {8080: ["10.1.0.2"], 9090: ["10.1.0.3"]}
 
 
-async def test_slices_that_somebody_changed_are_put_right() -> None:
+async def test_edited_slices_are_restored() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -164,7 +164,7 @@ async def test_slices_that_somebody_changed_are_put_right() -> None:
         assert len(await slices(cluster)) == 1
 
 
-async def test_slices_of_others_are_left_alone() -> None:
+async def test_slices_of_other_managers_are_left_alone() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -176,7 +176,7 @@ async def test_slices_of_others_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"selects": False}, {"type": "ExternalName", "externalName": "example.org"}])
-async def test_services_whose_endpoints_are_not_ours_to_keep_get_none(spec: dict[str, Any]) -> None:
+async def test_service_without_selector_or_ip_gets_no_slices(spec: dict[str, Any]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster, **spec)
@@ -184,7 +184,7 @@ async def test_services_whose_endpoints_are_not_ours_to_keep_get_none(spec: dict
         assert await slices(cluster) == []
 
 
-async def test_slices_go_with_their_service_and_those_of_its_successor_are_new() -> None:
+async def test_recreated_service_gets_new_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -202,7 +202,7 @@ async def test_slices_go_with_their_service_and_those_of_its_successor_are_new()
         assert await slices(cluster) == []
 
 
-async def test_slices_that_were_left_by_a_service_are_deleted_at_the_start() -> None:
+async def test_slices_of_deleted_service_are_deleted_at_start() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         await serve(cluster)
@@ -214,7 +214,7 @@ async def test_slices_that_were_left_by_a_service_are_deleted_at_the_start() -> 
         assert await slices(cluster) == []
 
 
-async def test_a_copy_of_services_that_lags_behind_deletes_nothing() -> None:
+async def test_stale_service_cache_deletes_no_slices() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         await serve(cluster)
@@ -235,7 +235,7 @@ async def test_a_copy_of_services_that_lags_behind_deletes_nothing() -> None:
         assert await slices(cluster) == [before]
 
 
-async def test_a_service_that_is_being_deleted_gets_no_new_slices() -> None:
+async def test_deleting_service_gets_no_new_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         service = builders.service("web", {"app": "web"})
@@ -250,7 +250,7 @@ async def test_a_service_that_is_being_deleted_gets_no_new_slices() -> None:
 
 
 @pytest.mark.flag("max-endpoints-per-slice")
-async def test_the_limit_of_a_slice() -> None:
+async def test_max_endpoints_per_slice_flag_limits_slices() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY, "--max-endpoints-per-slice=4")
         await serve(cluster)
@@ -263,7 +263,7 @@ async def test_the_limit_of_a_slice() -> None:
 
 
 @pytest.mark.flag("endpointslice-updates-batch-period")
-async def test_the_batch_period_gathers_changes() -> None:
+async def test_batch_period_flag_batches_changes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY, "--endpointslice-updates-batch-period=10s")
         await serve(cluster)
@@ -279,7 +279,7 @@ async def test_the_batch_period_gathers_changes() -> None:
 
 
 def hold_writes(replica: Replica) -> list[str]:
-    """Have the server refuse all slices that are made, and tell of whom they were."""
+    """Reject all creations of slices, and return the list of their paths."""
     asked: list[str] = []
 
     def answer(request: Request) -> Response | None:
@@ -292,7 +292,7 @@ def hold_writes(replica: Replica) -> list[str]:
     return asked
 
 
-async def test_a_failure_is_told_of() -> None:
+async def test_failed_update_is_reported_by_event() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*ONLY)
         hold_writes(replica)
@@ -304,7 +304,7 @@ async def test_a_failure_is_told_of() -> None:
         assert len(await slices(cluster)) == 1
 
 
-async def test_no_fuss_about_a_namespace_that_goes() -> None:
+async def test_terminating_namespace_causes_no_errors() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpointslice,namespace")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -317,14 +317,14 @@ async def test_no_fuss_about_a_namespace_that_goes() -> None:
 
 
 async def counted(replica: Replica) -> dict[str, float]:
-    """What the page of metrics says, without the common beginning of the names."""
+    """Return the metrics without the common prefix of their names."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     assert isinstance(page.body, bytes)
     lines = (line for line in page.body.decode().splitlines() if line.startswith(PREFIX))
     return {name.removeprefix(PREFIX): float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-async def test_a_start_looks_at_each_service_once() -> None:
+async def test_start_reconciles_each_service_once() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*ONLY)
         for name in ("one", "two", "three"):
@@ -336,7 +336,7 @@ async def test_a_start_looks_at_each_service_once() -> None:
         assert (await counted(second))['syncs{result="success"}'] == 3 + len(("kubernetes",))
 
 
-async def test_what_is_counted() -> None:
+async def test_metrics_count_slices_and_endpoints() -> None:
     async with Cluster() as cluster:
         flags = ("--max-endpoints-per-slice=2", "--authorization-always-allow-paths=/metrics")
         replica = await cluster.manage(*ONLY, *flags)

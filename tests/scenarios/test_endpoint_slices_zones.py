@@ -6,18 +6,18 @@ from controller_manager.common.api.core import NODES, SERVICES, ZONE
 from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controllers.endpoint_slices.decide import TOPOLOGY_MODE
-from tests.scenarios.sliced import ONLY, WEB, events, node, run_node, run_pod, serve, slices
+from tests.scenarios.endpoint_slices import ONLY, WEB, events, node, run_node, run_pod, serve, slices
 
 pytestmark = pytest.mark.virtual
 
 
 async def hints(cluster: Cluster) -> list[str]:
-    """The zones that endpoints are hinted to be for, sorted."""
+    """Return the hinted zones of all endpoints, sorted."""
     ready = [e for s in await slices(cluster) for e in s.endpoints or () if e.conditions.ready]
     return sorted(zone.name for e in ready if e.hints for zone in e.hints.for_zones)
 
 
-async def test_pods_wait_for_their_node_and_learn_its_zone() -> None:
+async def test_endpoint_waits_for_its_node_and_gets_its_zone() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster)
@@ -32,7 +32,7 @@ async def test_pods_wait_for_their_node_and_learn_its_zone() -> None:
         assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == ["b"]
 
 
-async def test_pods_on_no_known_node_are_listed_if_they_are_to_be_published_unready() -> None:
+async def test_pod_of_missing_node_is_listed_when_publishing_unready() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await serve(cluster, publishNotReadyAddresses=True)
@@ -46,7 +46,7 @@ async def test_pods_on_no_known_node_are_listed_if_they_are_to_be_published_unre
     ("wanted", "zones", "nodes"),
     [("PreferClose", ["a"], []), ("PreferSameZone", ["a"], []), ("PreferSameNode", ["a"], ["n1"]), (None, [], [])],
 )
-async def test_traffic_distribution(wanted: str | None, zones: list[str], nodes: list[str]) -> None:
+async def test_traffic_distribution_sets_hints(wanted: str | None, zones: list[str], nodes: list[str]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await run_node(cluster, node("n1", "a"))
@@ -61,7 +61,7 @@ async def test_traffic_distribution(wanted: str | None, zones: list[str], nodes:
         assert waiting.hints is None
 
 
-async def test_hints_by_zone_follow_the_nodes_and_are_told_of() -> None:
+async def test_topology_hints_follow_nodes_and_are_reported() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await run_node(cluster, node("n1", "a"))
@@ -74,10 +74,10 @@ async def test_hints_by_zone_follow_the_nodes_and_are_told_of() -> None:
         await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "Auto"}}})
         await cluster.settle()
         assert await hints(cluster) == ["a", "a", "b", "b"]
-        told = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
-        assert await events(cluster) == told
+        expected = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
+        assert await events(cluster) == expected
 
-        await say_cpu(cluster, "n2", "12")
+        await set_cpu(cluster, "n2", "12")
         await cluster.settle()
         assert await hints(cluster) == ["a", "b", "b", "b"]
         await cluster.client.delete(NODES, Key("", "n1"))
@@ -86,11 +86,11 @@ async def test_hints_by_zone_follow_the_nodes_and_are_told_of() -> None:
         assert (await events(cluster))[1:] == [("TopologyAwareHintsDisabled", "endpoint-slice-controller")]
 
 
-async def say_cpu(cluster: Cluster, name: str, cpu: str) -> None:
+async def set_cpu(cluster: Cluster, name: str, cpu: str) -> None:
     await cluster.client.patch(NODES, Key("", name), {"status": {"allocatable": {"cpu": cpu}}}, subresource="status")
 
 
-async def test_hints_end_with_the_annotation() -> None:
+async def test_hints_are_removed_with_the_annotation() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ONLY)
         await run_node(cluster, node("n1", "a"))

@@ -1,4 +1,4 @@
-"""The endpoints controller at work in a whole cluster, in virtual time."""
+"""The endpoints controller in a whole cluster, in virtual time."""
 
 import json
 
@@ -30,7 +30,7 @@ WEB = Key("default", "web")
 
 
 async def run_pod(cluster: Cluster, pod: Pod) -> None:
-    """Create a pod and have it run, as a node would."""
+    """Create a running pod."""
     await cluster.client.create(PODS, pod)
     await cluster.client.update(PODS, await with_status(cluster, pod), subresource="status")
 
@@ -46,7 +46,7 @@ async def addresses(cluster: Cluster) -> tuple[list[str], list[str]]:
     return ready, [a.ip for s in found.subsets for a in s.not_ready_addresses]
 
 
-async def test_pods_fill_the_endpoints_and_readiness_moves_an_address() -> None:
+async def test_endpoints_follow_pods_and_their_readiness() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
@@ -66,8 +66,8 @@ async def test_pods_fill_the_endpoints_and_readiness_moves_an_address() -> None:
         assert await addresses(cluster) == ([], ["10.1.0.2"])
 
 
-async def test_pod_of_200_labels_is_found_and_lost_by_its_labels() -> None:
-    """It is in no index by labels."""
+async def test_pod_with_200_labels_is_matched_by_selector() -> None:
+    """A pod with many labels is in no label index."""
     many = {f"k{number}": "v" for number in range(200)}
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint,endpointslice")
@@ -93,7 +93,7 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
         assert cluster.api.store.revision == before + 1
 
 
-async def test_a_restarted_manager_writes_nothing_and_finishes_what_was_missed() -> None:
+async def test_restarted_manager_only_finishes_missed_work() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage("--leader-elect=false", "--controllers=endpoint")
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
@@ -110,7 +110,7 @@ async def test_a_restarted_manager_writes_nothing_and_finishes_what_was_missed()
             await cluster.client.get(ENDPOINTS, Key("default", "gone"))
 
 
-async def test_the_endpoints_go_with_the_service_and_come_back_when_deleted_by_hand() -> None:
+async def test_deleted_endpoints_return_only_while_service_exists() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
@@ -124,7 +124,7 @@ async def test_the_endpoints_go_with_the_service_and_come_back_when_deleted_by_h
             await cluster.client.get(ENDPOINTS, WEB)
 
 
-async def test_endpoints_that_somebody_changed_are_put_right() -> None:
+async def test_edited_endpoints_are_restored() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
@@ -135,7 +135,7 @@ async def test_endpoints_that_somebody_changed_are_put_right() -> None:
         assert await addresses(cluster) == (["10.1.0.1"], [])
 
 
-async def test_endpoints_of_ours_that_turn_up_after_their_service_went_are_deleted() -> None:
+async def test_managed_endpoints_without_service_are_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")
         await cluster.settle()
@@ -167,12 +167,14 @@ async def test_endpoints_of_a_service_without_selector_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("annotations", "when", "stays"),
     [
-        pytest.param({}, "before the start", False, id="left over"),
-        pytest.param({LEADER: "{}"}, "before the start", True, id="the lock of an election"),
-        pytest.param({}, "later", True, id="whoever makes them may make the service next"),
+        pytest.param({}, "before the start", False, id="leftover"),
+        pytest.param({LEADER: "{}"}, "before the start", True, id="leader election annotation"),
+        pytest.param({}, "later", True, id="created while the manager runs"),
     ],
 )
-async def test_endpoints_without_a_service(annotations: dict[str, str], when: str, stays: bool) -> None:
+async def test_endpoints_without_service_are_deleted_only_at_start(
+    annotations: dict[str, str], when: str, stays: bool
+) -> None:
     async with Cluster() as cluster:
         alone = Endpoints(metadata=ObjectMeta(namespace="default", name="web", annotations=annotations))
         if when == "before the start":
@@ -187,7 +189,7 @@ async def test_endpoints_without_a_service(annotations: dict[str, str], when: st
         ] * stays
 
 
-async def test_a_busy_controller_holds_up_no_other() -> None:
+async def test_busy_controller_does_not_block_others() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--kube-api-qps=2", "--kube-api-burst=5")
         for number in range(20):
@@ -202,7 +204,7 @@ async def test_a_busy_controller_holds_up_no_other() -> None:
 
 
 @pytest.mark.flag("endpoint-updates-batch-period")
-async def test_the_batch_period_gathers_changes() -> None:
+async def test_batch_period_flag_batches_changes() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint", "--endpoint-updates-batch-period=10s")
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
@@ -217,19 +219,19 @@ async def test_the_batch_period_gathers_changes() -> None:
         assert cluster.api.store.revision == before + 1
 
 
-async def test_endpoints_are_true_whatever_the_network_does() -> None:
+async def test_endpoints_are_correct_after_network_faults() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint", faults=0.3)
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
         for number in range(1, 21):
             pod = builders.pod(f"web-{number}", labels={"app": "web"}, ip=f"10.1.0.{number}", ready=number % 3 > 0)
             await run_pod(cluster, pod)
-        await cluster.settle(quiet=300)  # longer than a silent watch goes unnoticed
+        await cluster.settle(quiet=300)  # longer than a silent watch lasts
         ready, waiting = await addresses(cluster)
         assert (len(ready), len(waiting)) == (14, 6)
 
 
-async def test_no_fuss_about_a_namespace_that_goes() -> None:
+async def test_terminating_namespace_causes_no_errors() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -242,7 +244,7 @@ async def test_no_fuss_about_a_namespace_that_goes() -> None:
 
 
 @pytest.mark.parametrize(("spec", "headless"), [({}, False), ({"clusterIP": "None"}, True)])
-async def test_only_services_without_an_address_are_called_headless(spec: dict[str, str], headless: bool) -> None:
+async def test_only_services_without_cluster_ip_are_headless(spec: dict[str, str], headless: bool) -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}, **spec))
@@ -252,7 +254,7 @@ async def test_only_services_without_an_address_are_called_headless(spec: dict[s
 
 
 @pytest.mark.parametrize("controller", ["endpoints", "endpointslice", "endpointslice-mirroring"])
-async def test_services_of_a_namespace_that_ends_are_nothing_to_warn_of(
+async def test_services_of_terminating_namespace_cause_no_warnings(
     controller: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with Cluster() as cluster:

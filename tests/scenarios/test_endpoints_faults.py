@@ -1,13 +1,13 @@
-"""Endpoints, slices and mirrors while everything goes wrong, by seed (virtual time).
+"""Endpoints, slices and mirrored slices under faults, by seed, in virtual time.
 
-Once it is quiet:
-- the addresses that Endpoints of a service with a selector list as ready are exactly those of its ready pods;
-- its slices list exactly the same as ready, and those that are not ready beside them, each once;
-- each endpoint has the zone its node has now;
-- no slice holds more than the limit, and a family has at least one slice;
-- slices of Endpoints that people keep list exactly what these do;
-- there is no slice of ours without its service;
-- nobody writes anything any more.
+After recovery:
+- the ready addresses in Endpoints of a service with a selector are exactly those of its ready pods;
+- its slices list the same ready addresses, and the unready ones, each once;
+- each endpoint has the current zone of its node;
+- no slice exceeds the limit, and each address family has at least one slice;
+- slices of Endpoints that users manage list exactly their addresses;
+- no slice of ours is without its service;
+- nothing is written any more.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from controller_manager.common.base.random import random_source
 from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.shared.slice_writer import service_of
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 
 ACTIONS = 20
 FAULTS = 0.2
@@ -64,14 +64,14 @@ FLAGS = (
 
 
 class World:
-    """A few services, pods and nodes, people who change them, and one manager at a time."""
+    """A few services, pods and nodes, random changes of them, and one manager at a time."""
 
     def __init__(self, cluster: Cluster, manager: Replica) -> None:
         self.cluster = cluster
         self.client = cluster.client
         self.manager = manager
 
-    async def go_on(self) -> None:
+    async def run_random_actions(self) -> None:
         people = (
             *(self.make_service, self.make_service, self.turn_service, self.drop_service),
             *(
@@ -87,79 +87,85 @@ class World:
             self.change_manager,
         )
         for _ in range(ACTIONS):
-            # Some are refused: what they are about may not be there, or be there already.
+            # Actions fail if their object does not exist, or exists already.
             with contextlib.suppress(ApiError, TransportError):
-                await one_of(people)()
+                await random_choice(people)()
             if random_source().uniform(0, 1) < 0.5:
                 await self.cluster.sleep(random_source().uniform(0, 3))
 
-    async def calm(self) -> None:
+    async def heal(self) -> None:
         self.manager.network.rate = 0
-        await self.cluster.sleep(300)  # longer than a silent watch goes unnoticed
+        await self.cluster.sleep(300)  # longer than a silent watch lasts
         await self.cluster.settle()
 
     async def make_service(self) -> None:
-        annotations = one_of(({}, {"service.kubernetes.io/topology-mode": "Auto"}))
-        spec = one_of(
+        annotations = random_choice(({}, {"service.kubernetes.io/topology-mode": "Auto"}))
+        spec = random_choice(
             ({}, {"clusterIP": "None"}, {"publishNotReadyAddresses": True}, {"trafficDistribution": "PreferClose"})
         )
-        wanted = builders.service(one_of(APPS), {"app": one_of(APPS)}, **spec)
+        wanted = builders.service(random_choice(APPS), {"app": random_choice(APPS)}, **spec)
         await self.client.create(SERVICES, replace(wanted, metadata=replace(wanted.metadata, annotations=annotations)))
 
     async def turn_service(self) -> None:
-        port = {"port": one_of((80, 81)), "targetPort": one_of((80, 8080))}
-        change = {"spec": {"selector": {"app": one_of(APPS)}, "ports": [port]}}
-        await self.client.patch(SERVICES, Key("default", one_of(APPS)), change)
+        port = {"port": random_choice((80, 81)), "targetPort": random_choice((80, 8080))}
+        change = {"spec": {"selector": {"app": random_choice(APPS)}, "ports": [port]}}
+        await self.client.patch(SERVICES, Key("default", random_choice(APPS)), change)
 
     async def drop_service(self) -> None:
-        await self.client.delete(SERVICES, Key("default", one_of((*APPS, MIRRORED))))
+        await self.client.delete(SERVICES, Key("default", random_choice((*APPS, MIRRORED))))
 
     async def make_pod(self) -> None:
         number = int(random_source().uniform(1, 12))
-        pod = builders.pod(f"p-{number}", labels={"app": one_of(APPS)}, ip=f"10.0.0.{number}")
-        pod = replace(pod, spec=replace(pod.spec, node_name=one_of((*NODE_NAMES, ""))))
+        pod = builders.pod(f"p-{number}", labels={"app": random_choice(APPS)}, ip=f"10.0.0.{number}")
+        pod = replace(pod, spec=replace(pod.spec, node_name=random_choice((*NODE_NAMES, ""))))
         made = await self.client.create(PODS, pod)
         await self.client.update(PODS, replace(made, status=pod.status), subresource="status")
 
     async def flip_pod(self) -> None:
         key = await self.some(PODS)
-        status = {"status": builders.running(f"10.0.0.{key.name[2:]}", ready=one_of((True, False)))}
+        status = {"status": builders.running(f"10.0.0.{key.name[2:]}", ready=random_choice((True, False)))}
         await self.client.patch(PODS, key, status, subresource="status")
 
     async def relabel_pod(self) -> None:
-        await self.client.patch(PODS, await self.some(PODS), {"metadata": {"labels": {"app": one_of(APPS)}}})
+        await self.client.patch(PODS, await self.some(PODS), {"metadata": {"labels": {"app": random_choice(APPS)}}})
 
     async def drop_pod(self) -> None:
         await self.client.delete(PODS, await self.some(PODS), grace=0)
 
     async def make_node(self) -> None:
-        node = Node(metadata=ObjectMeta(name=one_of(NODE_NAMES), labels={ZONE: one_of(ZONES)}))
+        node = Node(metadata=ObjectMeta(name=random_choice(NODE_NAMES), labels={ZONE: random_choice(ZONES)}))
         key = key_of(await self.client.create(NODES, node))
         ready = {"type": "Ready", "status": "True"}
-        status = {"status": {"allocatable": {"cpu": one_of(("1", "4"))}, "conditions": [ready]}}
+        status = {"status": {"allocatable": {"cpu": random_choice(("1", "4"))}, "conditions": [ready]}}
         await self.client.patch(NODES, key, status, subresource="status")
 
     async def move_node(self) -> None:
-        await self.client.patch(NODES, Key("", one_of(NODE_NAMES)), {"metadata": {"labels": {ZONE: one_of(ZONES)}}})
+        await self.client.patch(
+            NODES, Key("", random_choice(NODE_NAMES)), {"metadata": {"labels": {ZONE: random_choice(ZONES)}}}
+        )
 
     async def drop_node(self) -> None:
-        await self.client.delete(NODES, Key("", one_of(NODE_NAMES)))
+        await self.client.delete(NODES, Key("", random_choice(NODE_NAMES)))
 
     async def spoil_slice(self) -> None:
-        change = one_of(({"endpoints": [{"addresses": ["192.0.2.9"]}]}, {"metadata": {"labels": {"spoilt": ""}}}))
+        change = random_choice(
+            ({"endpoints": [{"addresses": ["192.0.2.9"]}]}, {"metadata": {"labels": {"spoilt": ""}}})
+        )
         await self.client.patch(ENDPOINT_SLICES, await self.some(ENDPOINT_SLICES), change)
 
     async def drop_slice(self) -> None:
         await self.client.delete(ENDPOINT_SLICES, await self.some(ENDPOINT_SLICES))
 
     async def mirror(self) -> None:
-        """Keep Endpoints of a service without selector."""
+        """Create Endpoints for a service without selector."""
         ips = (
             EndpointAddress(ip="198.51.100.1"),
             EndpointAddress(ip="198.51.100.2"),
             EndpointAddress(ip="2001:db8::1"),
         )
-        subset = EndpointSubset(addresses=ips[: one_of((1, 2, 3))], ports=(EndpointPort(port=one_of((80, 81))),))
+        subset = EndpointSubset(
+            addresses=ips[: random_choice((1, 2, 3))], ports=(EndpointPort(port=random_choice((80, 81))),)
+        )
         meta = ObjectMeta(namespace="default", name=MIRRORED)
         with contextlib.suppress(ApiError):
             await self.client.create(SERVICES, builders.service(MIRRORED))
@@ -174,11 +180,11 @@ class World:
 
     async def some(self, resource: Any) -> Key:
         found = (await self.client.list(resource, "default")).items
-        return key_of(one_of(found)) if found else Key("default", "p-0")
+        return key_of(random_choice(found)) if found else Key("default", "p-0")
 
 
 class Listed:
-    """What there is once it is quiet."""
+    """The state after recovery."""
 
     def __init__(
         self, services: list[Service], pods: list[Pod], nodes: list[Node], slices: list[EndpointSlice]
@@ -195,7 +201,7 @@ class Listed:
         ]
 
     def expected(self, service: Service) -> set[tuple[str, bool, str | None]]:
-        """Address, readiness and zone of each endpoint."""
+        """Return address, readiness and zone of each expected endpoint."""
         always = service.spec.publish_not_ready_addresses
         return {
             (pod.status.pod_ip, always or is_pod_ready(pod), self.nodes.get(pod.spec.node_name))
@@ -246,11 +252,11 @@ def check_endpoints(found: Listed, endpoints: list[Endpoints]) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_all_lists_are_true_once_it_is_quiet() -> None:
+async def test_endpoints_and_slices_are_correct_after_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster, await cluster.manage(*FLAGS, faults=FAULTS))
-        await world.go_on()
-        await world.calm()
+        await world.run_random_actions()
+        await world.heal()
         found = await look(cluster)
         check_slices(found)
         check_endpoints(found, (await cluster.client.list(ENDPOINTS)).items)
@@ -261,7 +267,7 @@ async def test_all_lists_are_true_once_it_is_quiet() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("controller", ["endpoints-controller", "endpointslice-controller"])
-async def test_a_change_of_a_pod_costs_one_reconcile_and_one_write(controller: str) -> None:
+async def test_pod_change_costs_one_reconcile_and_one_write(controller: str) -> None:
     async with Cluster() as cluster:
         flags = ("--leader-elect=false", f"--controllers={controller}", "--authorization-always-allow-paths=/metrics")
         replica = await cluster.manage(*flags)

@@ -20,7 +20,7 @@ async def claims(cluster: Cluster) -> dict[str, PersistentVolumeClaim]:
     return {one.metadata.name: one for one in (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items}
 
 
-async def test_each_ephemeral_volume_gets_a_claim_that_its_pod_controls() -> None:
+async def test_each_ephemeral_volume_gets_a_claim_owned_by_its_pod() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         replica = await cluster.manage(*ON, METRICS, specs=SPECS)
         labels, notes = {"type": "scratch"}, {"note": "yes"}
@@ -42,7 +42,7 @@ async def test_each_ephemeral_volume_gets_a_claim_that_its_pod_controls() -> Non
         assert await samples(replica, prefix) == {f"{prefix}total": 2, f"{prefix}failures_total": 0}
 
 
-async def test_a_claim_of_somebody_else_is_told_of_and_waited_for() -> None:
+async def test_foreign_claim_with_same_name_is_reported() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim("p-a"))
@@ -59,7 +59,7 @@ async def test_a_claim_of_somebody_else_is_told_of_and_waited_for() -> None:
         assert found["p-a"].metadata.owner_references
 
 
-async def test_a_claim_that_is_deleted_comes_again_unless_its_pod_goes() -> None:
+async def test_deleted_claim_is_recreated_unless_pod_is_deleting() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await cluster.client.create(PODS, pod("p", ephemeral("a"), terminationGracePeriodSeconds=30, node="n"))
@@ -68,13 +68,13 @@ async def test_a_claim_that_is_deleted_comes_again_unless_its_pod_goes() -> None
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, Key("default", "p-a"))
         await cluster.settle()
         assert (await claims(cluster))["p-a"].metadata.uid != first.metadata.uid
-        await cluster.client.delete(PODS, Key("default", "p"))  # its node has yet to end it
+        await cluster.client.delete(PODS, Key("default", "p"))  # its node has not stopped it yet
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, Key("default", "p-a"))
         await cluster.settle()
         assert await claims(cluster) == {}
 
 
-async def test_what_the_server_refuses_is_told_and_tried_again() -> None:
+async def test_rejected_claim_is_reported_and_retried() -> None:
     async with Cluster(("--enable-admission-plugins=ResourceQuota", UNPROTECTED)) as cluster:
         replica = await cluster.manage(*ON, METRICS, specs=SPECS, strict=False)
         tree = {"spec": {"hard": {"persistentvolumeclaims": "0"}}, "status": {"hard": {"persistentvolumeclaims": "0"}}}
@@ -95,7 +95,7 @@ async def test_what_the_server_refuses_is_told_and_tried_again() -> None:
 
 @pytest.mark.flag("concurrent-ephemeralvolume-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_pods_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_ephemeralvolume_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         slow = ("--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*ON, *slow, f"--concurrent-ephemeralvolume-syncs={workers}", specs=SPECS)

@@ -1,11 +1,11 @@
-"""Ephemeral volumes and classes of volume attributes while requests fail, watches fall silent and managers are lost, by
-seed (virtual time).
+"""Ephemeral volumes and volume attributes classes under faults (failed requests, silent watches, lost managers), by
+seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A claim that a pod controls is never made for another one, and no claim of somebody else is taken over.
-2. Once everything works again, each pod has the claims of its volumes, but for those whose names are taken.
-3. A class that is being deleted is there as long as a claim uses it, and goes then.
+1. A generated claim is controlled by its pod only, and no foreign claim is taken over.
+2. After recovery each pod has the claims of its volumes, except for names that are taken.
+3. A deleted class exists exactly as long as a claim uses it.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
 from controllers.volume_attributes_class_protection import FINALIZER
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.volumes import UNPROTECTED, attributes_class, claim, ephemeral, pod
 
 T = TypeVar("T")
@@ -39,13 +39,13 @@ NAMES = ("p", "q", "r")
 
 
 class World:
-    """Pods of a few names that come and go, and the claims that the store saw."""
+    """Pods with a few names that are created and deleted, and the claims in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         cluster.api.store.subscribe(self._watch)
 
     def _watch(self, changes: Sequence[Change]) -> None:
@@ -57,7 +57,7 @@ class World:
                 new = PersistentVolumeClaim.decode(change.row.data)
                 before = self.claims.get(new.metadata.name)
                 if before is not None and before.metadata.owner_references != new.metadata.owner_references:
-                    self.wrong.append(f"{new.metadata.name} has another owner")
+                    self.violations.append(f"{new.metadata.name} has another owner")
                 self._keep(self.claims, new.metadata.name, new, gone=change.deleted)
 
     def _keep(self, kept: dict[str, T], name: str, found: T, *, gone: bool) -> None:
@@ -67,13 +67,13 @@ class World:
             kept[name] = found
 
     async def add(self) -> None:
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         if name not in self.pods:
             await self.cluster.client.create(PODS, pod(name, ephemeral("a"), ephemeral("b")))
 
     async def delete(self) -> None:
-        """A pod goes, and its claims with it, as the garbage collector has it."""
-        name = one_of(NAMES)
+        """Delete a pod and its claims, as the garbage collector does."""
+        name = random_choice(NAMES)
         found = self.pods.get(name)
         if found is None:
             return
@@ -84,30 +84,30 @@ class World:
                 await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one))
 
     async def take(self) -> None:
-        """Somebody else has a claim of such a name, if it is free."""
-        name = f"{one_of(NAMES)}-a"
+        """Create a foreign claim with the name of a generated one, if it is free."""
+        name = f"{random_choice(NAMES)}-a"
         if name not in self.claims:
             await self.cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim(name))
 
     async def drop(self) -> None:
-        """A claim is deleted."""
+        """Delete a claim."""
         if self.claims:
-            found = one_of(sorted(self.claims.values(), key=key_of))
+            found = random_choice(sorted(self.claims.values(), key=key_of))
             await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(found))
 
     def check(self) -> None:
         """Raise AssertionError unless each pod has its claims, or their names are taken."""
-        assert self.wrong == []
+        assert self.violations == []
         for found in self.pods.values():
             for name in (f"{found.metadata.name}-a", f"{found.metadata.name}-b"):
                 owner = controller_of(self.claims[name]) if name in self.claims else None
                 if name in self.claims and (owner is None or owner.uid != found.metadata.uid):
-                    break  # those after it wait
+                    break  # later changes wait
                 assert name in self.claims, f"{name} is missing"
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_every_pod_has_its_claims_and_classes_go_last() -> None:
+async def test_pods_have_claims_and_used_classes_stay_despite_faults() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         world = World(cluster)
         await cluster.client.create(VOLUME_ATTRIBUTES_CLASSES, attributes_class("gold"))
@@ -119,9 +119,9 @@ async def test_every_pod_has_its_claims_and_classes_go_last() -> None:
             await cluster.sleep(10)
         await cluster.client.delete(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         for _ in range(ROUNDS):
-            await one_of((world.add, world.add, world.delete, world.take))()
-            unheard = map(injector.unheard, (world.add, world.delete))
-            await one_of((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *unheard))()
+            await random_choice((world.add, world.add, world.delete, world.take))()
+            missed = map(injector.unheard, (world.add, world.delete))
+            await random_choice((injector.kill, injector.cut, injector.deafen, world.add, world.delete, *missed))()
             await cluster.sleep(random_source().uniform(0, 60))
         found = await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, Key("", "gold"))
         assert found.metadata.finalizers == (FINALIZER,)

@@ -1,4 +1,4 @@
-"""The programs in `examples/` run as they stand, and the documents quote them unchanged."""
+"""The programs in `examples/` run, and the documents quote them unchanged."""
 
 import ast
 import asyncio

@@ -1,7 +1,7 @@
-"""Extended resources that classes of devices stand for, in a whole cluster.
+"""Extended resources of device classes in a whole cluster.
 
-`extended_resources.jsonl` is what a control plane of 1.36 made of the same objects: a row is what was there, the pods
-that were made one after the other, and what was to be seen then. Generated names are without what was drawn for them.
+`extended_resources.jsonl` was recorded from a control plane of 1.36: a row has the objects, the pods that were created
+one after the other, and the resulting state. Generated names have no random suffix.
 """
 
 import json
@@ -54,12 +54,12 @@ async def claims(cluster: Cluster) -> list[ResourceClaim]:
 
 def seen(pod: Pod) -> Tree:
     tree = json.loads(pod.raw)
-    said = tree["status"].get("extendedResourceClaimStatus")
-    if said:
-        said["resourceClaimName"] = said["resourceClaimName"][:-DRAWN]
+    claim_status = tree["status"].get("extendedResourceClaimStatus")
+    if claim_status:
+        claim_status["resourceClaimName"] = claim_status["resourceClaimName"][:-DRAWN]
     found = condition_of(pod.status.conditions, "PodScheduled")
     message = found.message.split(". ")[0] if found is not None and found.status == "False" else ""
-    return {"name": pod.metadata.name, "node": pod.spec.node_name, "extended": said, "message": message}
+    return {"name": pod.metadata.name, "node": pod.spec.node_name, "extended": claim_status, "message": message}
 
 
 def drawn(claim: ResourceClaim) -> Tree:
@@ -78,7 +78,7 @@ def drawn(claim: ResourceClaim) -> Tree:
 
 
 @pytest.mark.parametrize("recorded", ROWS, ids=lambda one: one["name"])
-async def test_pods_are_given_what_kube_scheduler_gave_them(recorded: Any) -> None:
+async def test_pods_get_devices_as_recorded(recorded: Any) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make(cluster, *recorded["objects"])
@@ -89,7 +89,7 @@ async def test_pods_are_given_what_kube_scheduler_gave_them(recorded: Any) -> No
         assert [drawn(one) for one in await claims(cluster)] == recorded["claims"]
 
 
-async def test_a_class_that_comes_helps_who_waits_for_its_resource() -> None:
+async def test_new_device_class_schedules_pending_pod() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         known = row("explicit")
@@ -102,7 +102,7 @@ async def test_a_class_that_comes_helps_who_waits_for_its_resource() -> None:
         assert (await pod_of(cluster)).spec.node_name == "a"
 
 
-async def test_a_claim_goes_with_its_pod_and_its_devices_are_had_again() -> None:
+async def test_claim_is_deleted_with_pod_and_devices_are_reused() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         known = row("taken")
@@ -116,7 +116,7 @@ async def test_a_claim_goes_with_its_pod_and_its_devices_are_had_again() -> None
         assert [one.metadata.name[:-DRAWN] for one in await claims(cluster)] == [f"{other}-extended-resources-"]
 
 
-async def test_what_a_binding_that_is_refused_had_made_goes() -> None:
+async def test_rejected_binding_deletes_the_created_claim() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         known = row("explicit")
@@ -129,12 +129,12 @@ async def test_what_a_binding_that_is_refused_had_made_goes() -> None:
         await cluster.advance(60)
         assert (await pod_of(cluster)).spec.node_name == "a"
         (claim,) = await claims(cluster)
-        said = (await pod_of(cluster)).status.extended_resource_claim_status
-        assert said is not None
-        assert said.resource_claim_name == claim.metadata.name
+        claim_status = (await pod_of(cluster)).status.extended_resource_claim_status
+        assert claim_status is not None
+        assert claim_status.resource_claim_name == claim.metadata.name
 
 
-async def test_a_claim_that_was_left_over_is_made_anew() -> None:
+async def test_leftover_unallocated_claim_is_replaced() -> None:
     async with Cluster() as cluster:
         known = row("explicit")
         await make(cluster, *known["objects"], *known["pods"])
@@ -149,7 +149,7 @@ async def test_a_claim_that_was_left_over_is_made_anew() -> None:
         assert [one.metadata.name[:-DRAWN] for one in await claims(cluster)] == ["p-extended-resources-"]
 
 
-async def test_without_the_feature_classes_stand_for_nothing() -> None:
+async def test_device_classes_are_ignored_without_feature_gate() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS, "--feature-gates=DRAExtendedResource=false")
         known = row("explicit")
@@ -160,8 +160,8 @@ async def test_without_the_feature_classes_stand_for_nothing() -> None:
 
 
 @pytest.mark.virtual(seeds=100)
-async def test_with_faults_extended_resources_are_had_once() -> None:
-    """Requests fail, get no answer, or are answered after they were cut off."""
+async def test_each_device_is_allocated_once_despite_faults() -> None:
+    """Requests fail, get no answer, or are answered after a disconnection."""
     async with Cluster() as cluster:
         node, devices, device_class = row("implicit")["objects"]
         (pod,) = row("explicit")["pods"]
@@ -180,7 +180,7 @@ async def test_with_faults_extended_resources_are_had_once() -> None:
         had = [device.device for one in found.values() for device in devices_of(one)]
         assert sorted(had) == ["d0", "d1"]
         for one in placed:
-            said = one.status.extended_resource_claim_status
-            assert said is not None
-            users = [user.name for user in found[said.resource_claim_name].status.reserved_for]
+            claim_status = one.status.extended_resource_claim_status
+            assert claim_status is not None
+            users = [user.name for user in found[claim_status.resource_claim_name].status.reserved_for]
             assert users == [one.metadata.name]

@@ -1,4 +1,4 @@
-"""Volumes of FlexVolume drivers, which are real programs, attached and detached in a whole cluster in virtual time."""
+"""Volumes of FlexVolume drivers, which are real programs, in a whole cluster, in virtual time."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from controller_manager.testing.replica import Replica
 from controllers.attach_detach import SPECS
 from controllers.attach_detach.attachments import TIMEOUT
 from controllers.attach_detach.flex_drivers import AT_ONCE, PERIOD
-from tests.scenarios.test_attach_detach import DONE, FAILED, FAMILY, ON, delete_pod, told
+from tests.scenarios.test_attach_detach import DONE, FAILED, FAMILY, ON, delete_pod, events_of
 from tests.scenarios.volumes import UNPROTECTED, add_node, bind, listed, of_claim, pod, samples
 
 pytestmark = [pytest.mark.virtual, pytest.mark.flag("flex-volume-plugin-dir")]
@@ -35,7 +35,7 @@ echo '{{"status": "Not supported"}}'
 
 
 class Driver:
-    """A driver that answers what it was told to answer, and writes down what it was asked."""
+    """A driver program with configured answers, which records its calls."""
 
     def __init__(self, folder: Path, name: str = NAME, **answers: dict[str, Any]) -> None:
         self.folder, self.home = folder, folder / f".{name.replace('/', '~')}"
@@ -57,14 +57,14 @@ class Driver:
         (self.home / f"{command}.hangs").touch()
 
     def calls(self) -> list[list[str]]:
-        """The calls so far, but for those that initialize."""
+        """Return the calls so far, without `init`."""
         found = (self.home / "calls").read_text().split(".\n") if (self.home / "calls").exists() else []
         return [call.splitlines() for call in found if call not in ("", "init\n")]
 
 
 @asynccontextmanager
 async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Cluster, Replica]]:
-    """A cluster with two nodes and a manager that looks for drivers in a folder."""
+    """Start a cluster with two nodes and a manager that finds drivers in a folder."""
     async with Cluster((UNPROTECTED,)) as cluster:
         for node in ("a", "b"):
             await add_node(cluster, node)
@@ -72,7 +72,7 @@ async def world(folder: Path, *flags: str) -> AsyncIterator[tuple[Cluster, Repli
 
 
 async def paths(cluster: Cluster, node: str) -> dict[str, str]:
-    """The volumes that a node lists as attached, with their devices."""
+    """Return the attached volumes of a node's status, with their devices."""
     status = (await cluster.client.get(NODES, Key("", node))).status
     return {one.name: one.device_path for one in status.volumes_attached}
 
@@ -82,14 +82,14 @@ async def use(cluster: Cluster, node: str, *names: str) -> None:
     await cluster.client.patch(NODES, Key("", node), change, subresource="status")
 
 
-async def test_a_volume_is_attached_and_its_device_listed_and_detached_once_it_is_unmounted(tmp_path: Path) -> None:
+async def test_volume_is_attached_listed_and_detached_after_unmount(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED, detach=SUCCESS, getvolumename=SUCCESS)
     async with world(tmp_path) as (cluster, replica):
         await bind(cluster, "v", source=SOURCE)
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.settle()
         assert await paths(cluster, "a") == {f"{NAME}/v": "/dev/sdx"}
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         options = {
             "kubernetes.io/fsType": "ext4",
             "kubernetes.io/pvOrVolumeName": "v",
@@ -114,7 +114,7 @@ async def test_a_volume_is_attached_and_its_device_listed_and_detached_once_it_i
             assert counted[f"{FAMILY}{{{labels}}}"] == 1
 
 
-async def test_a_volume_that_a_pod_describes_itself_and_one_that_it_only_reads(tmp_path: Path) -> None:
+async def test_inline_and_read_only_volumes_are_attached(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED)
     async with world(tmp_path) as (cluster, _):
         await bind(cluster, "v", source={"flexVolume": {"driver": NAME}})
@@ -128,7 +128,7 @@ async def test_a_volume_that_a_pod_describes_itself_and_one_that_it_only_reads(t
         assert modes == {"v": "ro", "mine": "ro"}
 
 
-async def test_what_a_driver_does_not_support_has_been_done(tmp_path: Path) -> None:
+async def test_unsupported_driver_call_counts_as_done(tmp_path: Path) -> None:
     driver = Driver(tmp_path)
     async with world(tmp_path) as (cluster, _):
         for name in ("v", "w"):
@@ -142,10 +142,10 @@ async def test_what_a_driver_does_not_support_has_been_done(tmp_path: Path) -> N
         await cluster.sleep(60)
         assert await paths(cluster, "a") == {f"{NAME}/w": ""}
         asked = [call[0] for call in driver.calls()]
-        assert len(asked) == len(set(asked))  # each is asked once
+        assert len(asked) == len(set(asked))  # each command is called once
 
 
-async def test_a_driver_that_fails_is_told_of_without_what_it_was_told_and_asked_again(tmp_path: Path) -> None:
+async def test_failed_driver_call_is_retried_and_logs_no_secrets(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach={"status": "Failure", "message": "no such disk"})
     with capture_logs() as lines:
         async with world(tmp_path) as (cluster, _):
@@ -163,7 +163,7 @@ async def test_a_driver_that_fails_is_told_of_without_what_it_was_told_and_asked
     assert "swordfish" not in str(lines)
 
 
-async def test_a_driver_that_hangs_fails_after_its_time_and_holds_up_nobody_else(tmp_path: Path) -> None:
+async def test_hanging_driver_times_out_and_does_not_block_others(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED)
     Driver(tmp_path, "well", attach=ATTACHED)
     driver.hangs("attach")
@@ -176,15 +176,15 @@ async def test_a_driver_that_hangs_fails_after_its_time_and_holds_up_nobody_else
         await cluster.client.create(PODS, pod("q", of_claim("w"), node="a"))
         await cluster.sleep(TIMEOUT - 5)
         assert await listed(cluster, "a") == {"well/w"}
-        assert await told(cluster, "v0") == []
+        assert await events_of(cluster, "v0") == []
         await cluster.sleep(20)
-        assert [await told(cluster, name) for name in names] == [[FAILED]] * AT_ONCE + [[]]
+        assert [await events_of(cluster, name) for name in names] == [[FAILED]] * AT_ONCE + [[]]
         (driver.home / "attach.hangs").unlink()
         await cluster.sleep(TIMEOUT)
         assert await listed(cluster, "a") == {"well/w", *(f"{NAME}/{name}" for name in names)}
 
 
-async def test_a_driver_may_come_change_and_go_while_pods_are_there(tmp_path: Path) -> None:
+async def test_driver_can_be_added_changed_and_removed(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     async with world(folder) as (cluster, _):
         await bind(cluster, "v", source=SOURCE)
@@ -204,13 +204,13 @@ async def test_a_driver_may_come_change_and_go_while_pods_are_there(tmp_path: Pa
         await cluster.client.create(PODS, pod("q", of_claim("w"), node="a"))
         await cluster.sleep(2 * PERIOD)
         assert await listed(cluster, "a") == {f"{NAME}/v"}
-        assert await told(cluster, "q") == [FAILED]
+        assert await events_of(cluster, "q") == [FAILED]
         driver.install()
         await cluster.advance(60)
         assert await listed(cluster, "a") == {f"{NAME}/v", f"{NAME}/w"}
 
 
-async def test_a_driver_that_cannot_initialize_is_asked_again(tmp_path: Path) -> None:
+async def test_failed_driver_init_is_retried(tmp_path: Path) -> None:
     driver = Driver(tmp_path, init={"status": "Failure"}, attach=ATTACHED)
     async with world(tmp_path) as (cluster, _):
         await bind(cluster, "v", source=SOURCE)
@@ -222,7 +222,7 @@ async def test_a_driver_that_cannot_initialize_is_asked_again(tmp_path: Path) ->
         assert await listed(cluster, "a") == {f"{NAME}/v"}
 
 
-async def test_a_new_leader_goes_on_where_the_one_before_was(tmp_path: Path) -> None:
+async def test_new_leader_takes_over_existing_attachments(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED, detach=SUCCESS)
     async with world(tmp_path) as (cluster, first):
         for name in ("kept", "left"):
@@ -239,13 +239,13 @@ async def test_a_new_leader_goes_on_where_the_one_before_was(tmp_path: Path) -> 
         assert driver.calls()[before:] == [["detach", "left", "a"]]
 
 
-async def test_what_a_driver_has_no_longer_attached_is_attached_again(tmp_path: Path) -> None:
+async def test_lost_attachment_is_restored(tmp_path: Path) -> None:
     driver = Driver(tmp_path, attach=ATTACHED, isattached={"status": "Success", "attached": True})
     async with world(tmp_path) as (cluster, _):
         await bind(cluster, "v", source=SOURCE)
         await cluster.client.create(PODS, pod("p", of_claim("v"), node="a"))
         await cluster.sleep(130)
-        assert await told(cluster, "p") == [DONE]
+        assert await events_of(cluster, "p") == [DONE]
         driver.answers("isattached", {"status": "Failure"})
         driver.answers("attach", {**ATTACHED, "device": "/dev/sdy"})
         await cluster.sleep(60)

@@ -1,4 +1,4 @@
-"""The garbage collector at work in a whole cluster, in virtual time."""
+"""The garbage collector in a whole cluster, in virtual time."""
 
 import pytest
 
@@ -12,12 +12,12 @@ from controller_manager.framework import Informers
 from controller_manager.testing import Cluster, builders
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph_builder import Monitors
-from tests.scenarios.garbage import HOLD, _json, delete, get, make, manage, own, owned_by, owners, there
+from tests.scenarios.garbage_collector import HOLD, _json, delete, get, make, manage, own, owned_by, owners, there
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_what_has_lost_its_owner_is_deleted_down_to_the_last() -> None:
+async def test_dependents_are_deleted_recursively_with_their_owner() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         top = await make(cluster, "top")
@@ -33,7 +33,7 @@ async def test_what_has_lost_its_owner_is_deleted_down_to_the_last() -> None:
         assert await there(cluster, PODS) == []
 
 
-async def test_what_comes_after_its_owner_is_gone_goes_too() -> None:
+async def test_dependent_created_after_owner_deletion_is_deleted() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         owner = await make(cluster, "owner")
@@ -45,7 +45,7 @@ async def test_what_comes_after_its_owner_is_gone_goes_too() -> None:
         assert await there(cluster) == []
 
 
-async def test_what_was_left_behind_before_the_start_is_found() -> None:
+async def test_orphans_from_before_the_start_are_deleted() -> None:
     async with Cluster() as cluster:
         owner, kept = await make(cluster, "owner"), await make(cluster, "kept")
         await delete(cluster, "owner")
@@ -57,7 +57,7 @@ async def test_what_was_left_behind_before_the_start_is_found() -> None:
         assert await there(cluster) == ["kept", "owned"]
 
 
-async def test_an_owner_made_anew_under_its_name_is_another() -> None:
+async def test_recreated_owner_with_new_uid_does_not_own() -> None:
     async with Cluster() as cluster:
         owner = await make(cluster, "owner")
         await make(cluster, "owned", owned_by(owner))
@@ -68,7 +68,7 @@ async def test_an_owner_made_anew_under_its_name_is_another() -> None:
         assert await there(cluster) == ["owner"]
 
 
-async def test_one_owner_of_two_is_enough_and_the_lost_one_is_named_no_more() -> None:
+async def test_reference_to_missing_owner_is_removed_beside_live_owner() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         first, second = await make(cluster, "first"), await make(cluster, "second")
@@ -82,7 +82,7 @@ async def test_one_owner_of_two_is_enough_and_the_lost_one_is_named_no_more() ->
         assert await there(cluster) == []
 
 
-async def test_an_owner_deleted_in_the_foreground_outlives_those_who_hold_it_up() -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         owner = await make(cluster, "owner")
@@ -99,7 +99,7 @@ async def test_an_owner_deleted_in_the_foreground_outlives_those_who_hold_it_up(
         assert await there(cluster) == ["other"]
 
 
-async def test_what_depends_on_a_dependent_goes_before_it_in_the_foreground() -> None:
+async def test_foreground_deletion_deletes_deepest_dependents_first() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         top = await make(cluster, "top")
@@ -115,7 +115,7 @@ async def test_what_depends_on_a_dependent_goes_before_it_in_the_foreground() ->
         assert await there(cluster) == []
 
 
-async def test_an_owner_that_waits_is_named_no_more_by_whom_another_keeps() -> None:
+async def test_shared_dependent_does_not_block_foreground_deletion() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         first, second = await make(cluster, "first"), await make(cluster, "second")
@@ -127,7 +127,7 @@ async def test_an_owner_that_waits_is_named_no_more_by_whom_another_keeps() -> N
         assert await owners(cluster, "owned") == ["second"]
 
 
-async def test_a_dependent_that_holds_its_owner_up_no_longer_frees_it() -> None:
+async def test_dependent_that_stops_blocking_releases_its_owner() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         owner = await make(cluster, "owner")
@@ -142,7 +142,7 @@ async def test_a_dependent_that_holds_its_owner_up_no_longer_frees_it() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
-async def test_a_circle_of_owners_goes_in_the_foreground(length: int) -> None:
+async def test_owner_cycle_is_deleted_in_foreground(length: int) -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         circle = [await make(cluster, f"c-{number}") for number in range(length)]
@@ -154,7 +154,7 @@ async def test_a_circle_of_owners_goes_in_the_foreground(length: int) -> None:
         assert await there(cluster) == []
 
 
-async def test_a_circle_whose_members_are_deleted_at_once_goes_too() -> None:
+async def test_owner_cycle_deleted_at_once_is_collected() -> None:
     async with Cluster() as cluster:
         circle = [await make(cluster, f"c-{number}") for number in range(3)]
         for number in range(3):
@@ -165,7 +165,7 @@ async def test_a_circle_whose_members_are_deleted_at_once_goes_too() -> None:
         assert await there(cluster) == []
 
 
-async def test_orphans_live_and_name_their_owner_no_more() -> None:
+async def test_orphaned_dependents_stay_without_owner_reference() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         owner, other = await make(cluster, "owner"), await make(cluster, "other")
@@ -180,7 +180,7 @@ async def test_orphans_live_and_name_their_owner_no_more() -> None:
         assert await owners(cluster, "shared") == ["other"]
 
 
-async def test_the_dependents_of_what_is_collected_are_treated_as_its_finalizers_say() -> None:
+async def test_collected_object_with_orphan_finalizer_keeps_dependents() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         top = await make(cluster, "top")
@@ -194,7 +194,7 @@ async def test_the_dependents_of_what_is_collected_are_treated_as_its_finalizers
         assert await owners(cluster, "orphan") == []
 
 
-async def test_an_owner_in_another_namespace_is_none_and_people_are_told() -> None:
+async def test_owner_in_other_namespace_is_invalid_and_reported() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         await cluster.client.create(NAMESPACES, builders.namespace("other"))
@@ -210,7 +210,7 @@ async def test_an_owner_in_another_namespace_is_none_and_people_are_told() -> No
         assert event.source.component == "garbage-collector-controller"
 
 
-async def test_a_wrong_claim_takes_nobody_else_down_whoever_came_first() -> None:
+async def test_invalid_owner_references_do_not_affect_valid_ones() -> None:
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("other"))
         owner = await make(cluster, "owner", namespace="other")
@@ -223,7 +223,7 @@ async def test_a_wrong_claim_takes_nobody_else_down_whoever_came_first() -> None
         assert await there(cluster) == ["good", "owner"]
 
 
-async def test_a_cluster_wide_owner_owns_in_every_namespace() -> None:
+async def test_cluster_scoped_owner_owns_namespaced_objects() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         node = await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="node")))
@@ -235,7 +235,7 @@ async def test_a_cluster_wide_owner_owns_in_every_namespace() -> None:
         assert await there(cluster) == []
 
 
-async def test_what_is_cluster_wide_and_names_an_owner_in_a_namespace_stays() -> None:
+async def test_cluster_scoped_object_with_namespaced_owner_stays() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         owner = await make(cluster, "owner")
@@ -247,7 +247,7 @@ async def test_what_is_cluster_wide_and_names_an_owner_in_a_namespace_stays() ->
 
 
 @pytest.mark.flag("enable-garbage-collector")
-async def test_turned_off_it_neither_watches_nor_deletes() -> None:
+async def test_disabled_garbage_collector_does_nothing() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster, "--enable-garbage-collector=false")
         owner = await make(cluster, "owner")
@@ -260,7 +260,7 @@ async def test_turned_off_it_neither_watches_nor_deletes() -> None:
 
 @pytest.mark.flag("concurrent-gc-syncs")
 @pytest.mark.parametrize("syncs", [1, 4])
-async def test_so_many_objects_are_deleted_at_once(syncs: int) -> None:
+async def test_concurrent_gc_syncs_flag_sets_workers(syncs: int) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster, f"--concurrent-gc-syncs={syncs}")
         owner = await make(cluster, "owner")
@@ -290,7 +290,7 @@ async def test_only_the_leader_watches() -> None:
         assert watching[1] > 20
 
 
-async def test_its_copies_hold_no_manifests() -> None:
+async def test_cached_metadata_has_no_annotations() -> None:
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace="default", name="a", annotations={"last-applied": "x" * 1000}, finalizers=(HOLD,))
         await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))

@@ -1,4 +1,4 @@
-"""The garbage collector among kinds it does not know, and resources that cannot be read or watched for a while."""
+"""The garbage collector with unknown kinds, and resources that cannot be read or watched for a while."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ from controller_manager.common.base import clock
 from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.garbage_collector.controller import REDISCOVERY
-from tests.scenarios.garbage import _json, delete, make, manage, own, owned_by, owners, there
+from tests.scenarios.garbage_collector import _json, delete, make, manage, own, owned_by, owners, there
 
 pytestmark = pytest.mark.virtual
 
@@ -26,7 +26,7 @@ SECRETS = Resource("", "v1", "secrets", "Secret", True, PartialObject)
 CONFLICT = Response(409, {"content-type": "application/json"}, b'{"kind":"Status","code":409,"reason":"Conflict"}')
 
 
-async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone() -> None:
+async def test_owner_of_unknown_kind_counts_as_existing() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         gone = await make(cluster, "gone")
@@ -38,7 +38,7 @@ async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone() -> None:
         assert await there(cluster) == ["only", "owned"]
 
 
-async def test_controllers_that_follow_all_resources_share_the_answers_of_discovery() -> None:
+async def test_controllers_share_discovery_results() -> None:
     asked: Counter[str] = Counter()
 
     def count(request: Request) -> None:
@@ -63,7 +63,7 @@ def _widget(name: str) -> OwnerReference:
     return OwnerReference(api_version="example.org/v1", kind="Widget", name=name, uid=f"uid-{name}")
 
 
-async def test_a_kind_newer_than_what_is_known_is_asked_for_before_anybody_is_told() -> None:
+async def test_new_kind_is_discovered_before_error_is_reported() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         await cluster.advance(11)
@@ -76,7 +76,7 @@ async def test_a_kind_newer_than_what_is_known_is_asked_for_before_anybody_is_to
         assert _given_up(replica) == 0
 
 
-async def test_a_kind_that_stays_unknown_is_told_once_for_each_object_and_asked_for_now_and_then() -> None:
+async def test_unknown_kind_is_reported_once_and_discovered_rarely() -> None:
     asked: list[float] = []
 
     def note(request: Request) -> None:
@@ -91,16 +91,16 @@ async def test_a_kind_that_stays_unknown_is_told_once_for_each_object_and_asked_
             await make(cluster, f"owned-{number}", _widget(f"w-{number // 3}"))
             await cluster.advance(1)
         await cluster.advance(20)
-        told = _given_up(replica)
-        assert 10 <= told <= 40, "ten owners, and thirty that name one"
+        given_up = _given_up(replica)
+        assert 10 <= given_up <= 40, "one event per owner and dependent at most"
         assert all(later - earlier >= 5 for earlier, later in pairwise(asked))
         count = len(asked)
         await cluster.advance(300)
-        assert len(asked) - count == 30, "what is known to be unknown hurries nobody"
-        assert _given_up(replica) == told
+        assert len(asked) - count == 30, "a known unknown kind causes no early discovery"
+        assert _given_up(replica) == given_up
 
 
-async def test_a_version_of_the_owner_that_is_served_no_longer_does_not_matter() -> None:
+async def test_owner_reference_with_unserved_version_works() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         owner = await _deployment(cluster, "owner")
@@ -112,7 +112,7 @@ async def test_a_version_of_the_owner_that_is_served_no_longer_does_not_matter()
         assert await there(cluster) == []
 
 
-async def test_an_object_that_changes_all_the_time_is_collected() -> None:
+async def test_conflict_on_delete_is_retried() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -124,8 +124,8 @@ async def test_an_object_that_changes_all_the_time_is_collected() -> None:
         assert await there(cluster) == []
 
 
-async def test_who_finds_a_new_owner_in_time_stays() -> None:
-    """What was decided on is not what is there when the server gets to it: it refuses, and it is decided anew."""
+async def test_object_adopted_during_deletion_stays() -> None:
+    """The object changes after the decision: the server rejects the delete, and the collector decides again."""
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner, other = await make(cluster, "owner"), await make(cluster, "other")
@@ -141,7 +141,7 @@ async def test_who_finds_a_new_owner_in_time_stays() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_resource_that_is_not_served_for_a_moment_is_no_reason_to_forget_its_objects(method: str) -> None:
+async def test_temporarily_unserved_resource_is_still_collected(method: str) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -160,10 +160,10 @@ async def test_a_resource_that_is_not_served_for_a_moment_is_no_reason_to_forget
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"kind":"Status","status":"Success"}', b'{"metadata":{"name":"owner"}}'])
-async def test_an_answer_that_does_not_show_the_owner_does_not_prove_that_it_is_gone(body: bytes) -> None:
+async def test_malformed_answer_does_not_prove_owner_is_deleted(body: bytes) -> None:
     async with Cluster() as cluster:
         await cluster.client.create(NAMESPACES, builders.namespace("other"))
-        replica = await manage(cluster, strict=False)  # what is not told stays a puzzle
+        replica = await manage(cluster, strict=False)  # the collector cannot decide about malformed answers
         owner = await make(cluster, "owner")
         await cluster.advance(5)
         answer = Response(200, {"content-type": "application/json"}, body)
@@ -175,7 +175,7 @@ async def test_an_answer_that_does_not_show_the_owner_does_not_prove_that_it_is_
 
 
 @pytest.mark.parametrize("stays", [True, False])
-async def test_an_owner_that_a_listing_lacks_is_asked_for_before_its_dependents_go(stays: bool) -> None:
+async def test_owner_missing_in_list_is_read_before_collecting(stays: bool) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -183,7 +183,7 @@ async def test_an_owner_that_a_listing_lacks_is_asked_for_before_its_dependents_
         body = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": meta}).encode()
         await cluster.client.raw(Call("POST", SECRETS.path("default"), body=body))
         await cluster.advance(5)
-        replica.network.intercept(_emptied("/api/v1/configmaps"))
+        replica.network.intercept(_restart_watches("/api/v1/configmaps"))
         replica.network.cut()
         if not stays:
             await delete(cluster, "owner")
@@ -192,7 +192,7 @@ async def test_an_owner_that_a_listing_lacks_is_asked_for_before_its_dependents_
         assert await there(cluster, SECRETS) == (["s"] if stays else [])
 
 
-async def test_a_dependent_that_can_not_be_orphaned_is_no_reason_to_keep_the_others() -> None:
+async def test_failed_orphaning_does_not_block_other_dependents() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -217,9 +217,7 @@ async def test_a_dependent_that_can_not_be_orphaned_is_no_reason_to_keep_the_oth
 
 @pytest.mark.virtual(seeds=5)
 @pytest.mark.parametrize(("propagation", "broken", "left"), [("Orphan", 60, ["s"]), ("Foreground", 5, [])])
-async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(
-    propagation: str, broken: float, left: list[str]
-) -> None:
+async def test_owner_deletion_waits_while_watches_are_broken(propagation: str, broken: float, left: list[str]) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -241,7 +239,7 @@ async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(
 
 
 @pytest.mark.parametrize(("propagation", "seconds"), [("Foreground", 1), ("Orphan", 46)])
-async def test_a_watch_that_fails_for_long_holds_up_only_who_orphans(propagation: str, seconds: float) -> None:
+async def test_long_broken_watch_delays_only_orphaning(propagation: str, seconds: float) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         replica.network.intercept(_broken("/api/v1/secrets"))
@@ -254,7 +252,7 @@ async def test_a_watch_that_fails_for_long_holds_up_only_who_orphans(propagation
 
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
-async def test_watches_that_came_back_hold_up_nobody_though_they_have_nothing_to_tell(propagation: str) -> None:
+async def test_recovered_idle_watch_does_not_delay_deletion(propagation: str) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -269,7 +267,7 @@ async def test_watches_that_came_back_hold_up_nobody_though_they_have_nothing_to
         assert "owner" not in await there(cluster)
 
 
-async def test_a_resource_that_can_not_be_read_holds_up_no_other() -> None:
+async def test_unreadable_resource_does_not_block_others() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         replica.network.intercept(_broken("/api/v1/secrets"))
@@ -287,7 +285,7 @@ async def test_a_resource_that_can_not_be_read_holds_up_no_other() -> None:
         assert await there(cluster) == []
 
 
-async def test_a_group_that_can_not_be_discovered_holds_up_no_other_and_comes_back() -> None:
+async def test_failed_group_discovery_does_not_block_others() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         replica.network.intercept(_broken("/apis"))
@@ -323,8 +321,8 @@ def _broken(path: str) -> Any:
     return lambda request: Response(500, {}, b"broken") if request.path == path else None
 
 
-def _emptied(path: str) -> Any:
-    """Has watches of a resource begin anew, from an empty listing."""
+def _restart_watches(path: str) -> Any:
+    """Return a handler that restarts watches of a resource from an empty list."""
 
     def intercept(request: Request) -> Response | None:
         if request.path != path:
@@ -333,14 +331,14 @@ def _emptied(path: str) -> Any:
         if query.get("sendInitialEvents"):
             return Response(400, {}, b"no streams here")
         if query.get("watch"):
-            return Response(410, {}, b"begin anew")
+            return Response(410, {}, b"expired")
         return Response(200, {"content-type": "application/json"}, b'{"metadata":{"resourceVersion":"1"},"items":[]}')
 
     return intercept
 
 
 def _once(method: str, answer: Response) -> Any:
-    """Answers the first request of that method in the server's place."""
+    """Return a handler that answers the first request of a method in place of the server."""
     asked: list[str] = []
 
     def intercept(request: Request) -> Response | None:

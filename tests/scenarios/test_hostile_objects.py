@@ -1,10 +1,10 @@
-"""All controllers in one process, and somebody who writes whatever the API server accepts, or answers for an API.
+"""All controllers with hostile objects and hostile answers of APIs.
 
-Whatever that is:
-- no controller crashes, and each goes on with the objects of others;
-- a cluster in which nothing changes is not written to, however often its objects are looked at;
-- nobody gets a certificate of an admin, and a request no certificate can be made of is marked so;
-- what is remembered of objects goes with them.
+Invariants:
+- no controller crashes, and all continue with other objects;
+- a cluster without changes gets no writes, however often objects are reconciled;
+- no user gets an admin certificate, and requests that cannot be signed are marked as failed;
+- memory about objects is freed with them.
 """
 
 import json
@@ -70,7 +70,7 @@ async def send(cluster: Cluster, method: str, path: str, body: object = None) ->
 
 
 async def create(cluster: Cluster, path: str, name: str, *, status: object = None, **parts: object) -> Tree:
-    """Create an object; `metadata` beside its name, and its `status`, if there is any."""
+    """Create an object with `metadata` and `status`, if they are given."""
     metadata = {"name": name, **parts.pop("metadata", {})}
     made = await send(cluster, "POST", path, {**parts, "metadata": metadata})
     return made if status is None else await send(cluster, "PATCH", f"{path}/{name}/status", {"status": status})
@@ -94,10 +94,10 @@ async def odd_nodes_and_pods(cluster: Cluster) -> None:
         ("DiskPressure", "?"),
     ]
     labels = {"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "windows"}
-    for number, said in enumerate(([("Ready", "True")], torn, [])):
+    for number, reported in enumerate(([("Ready", "True")], torn, [])):
         name, zone = f"n{number}", {"topology.kubernetes.io/zone": f"z{number}"}
         conditions = [
-            {"type": kind, "status": status, "lastHeartbeatTime": "2999-01-01T00:00:00Z"} for kind, status in said
+            {"type": kind, "status": status, "lastHeartbeatTime": "2999-01-01T00:00:00Z"} for kind, status in reported
         ]
         status = {"conditions": conditions, "allocatable": {"cpu": ("4", "0", "1e300")[number]}}
         await create(cluster, f"{CORE}/nodes", name, metadata={"labels": labels | zone}, status=status)
@@ -198,10 +198,10 @@ async def odd_namespaces(cluster: Cluster) -> None:
     await send(cluster, "DELETE", f"{CORE}/namespaces/kept")
 
 
-async def test_nothing_is_written_for_an_hour_in_which_nothing_changes(tmp_path: Path) -> None:
+async def test_odd_objects_cause_no_writes_when_nothing_changes(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         flags = ("--leader-elect=false", *write_authority(tmp_path, authority()))
-        replica = await cluster.manage(*flags, strict=False)  # owners with such names can't be asked for
+        replica = await cluster.manage(*flags, strict=False)  # the server rejects requests for owners with such names
         await cluster.settle()
         for make in (odd_nodes_and_pods, odd_services, odd_owners, odd_autoscalers, odd_namespaces):
             await make(cluster)
@@ -213,12 +213,12 @@ async def test_nothing_is_written_for_an_hour_in_which_nothing_changes(tmp_path:
 
         cluster.api.store.subscribe(note)
         await cluster.sleep(HOUR)
-        told = RESTLESS | {"events"}
-        assert [what for what in changed if what.partition(" ")[0] not in told] == []
-        assert max(changed.values(), default=0) <= 12  # what people are told of, at most every five minutes
+        allowed = RESTLESS | {"events"}
+        assert [what for what in changed if what.partition(" ")[0] not in allowed] == []
+        assert max(changed.values(), default=0) <= 12  # repeated events, at most every five minutes
         assert crashes(replica) == []
 
-        # Everybody else is served as ever.
+        # Other objects are handled as usual.
         await create(cluster, f"{CORE}/namespaces", "fresh")
         await send(cluster, "PATCH", f"{HERE}/services/named", {"spec": {"selector": {"app": "gone"}}})
         await cluster.settle()
@@ -234,7 +234,7 @@ def usage(value: object) -> bytes:
     return json.dumps({"items": items}).encode()
 
 
-def trouble(message: str) -> bytes:
+def error_status(message: str) -> bytes:
     return json.dumps({"kind": "Status", "message": message, "reason": "R" * 1000, "code": 500}).encode()
 
 
@@ -247,19 +247,19 @@ ANSWERS: Mapping[str, tuple[int, bytes]] = {
     "long": (200, usage("9" * 5000)),
     "true": (200, usage(value=True)),
     "deep": (200, b'{"items":[' * 50_000),
-    "deeply troubled": (500, b'{"details":{"causes":[' * 50_000),
+    "deeply nested error": (500, b'{"details":{"causes":[' * 50_000),
     "large": (200, b'{"items":[],"more":"' + b"x" * 30_000_000 + b'"}'),
     "nothing": (200, b""),
     "no text": (200, b"\xff\0\xfe"),
     "elsewhere": (302, b""),
     "no status": (999, b"{}"),
-    "talkative": (500, trouble("M" * 3_000_000)),
-    "lines": (500, trouble("one\ntwo\0three\u2028")),
+    "talkative": (500, error_status("M" * 3_000_000)),
+    "lines": (500, error_status("one\ntwo\0three\u2028")),
 }
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-async def test_metrics_apis_that_answer_nonsense_scale_nothing_out_of_bounds(name: str) -> None:
+async def test_invalid_metrics_answers_do_not_scale_out_of_bounds(name: str) -> None:
     async with Cluster() as cluster:
         web = Workload(cluster, Meter(cluster), "web", load=300)
         await web.create(3)
@@ -281,7 +281,7 @@ async def test_metrics_apis_that_answer_nonsense_scale_nothing_out_of_bounds(nam
 
 def of_another_version() -> bytes:
     der = x509.load_pem_x509_csr(request_pem()).public_bytes(Encoding.DER)
-    return armoured(der.replace(b"\x02\x01\x00", b"\x02\x01\x02", 1))
+    return pem_of(der.replace(b"\x02\x01\x00", b"\x02\x01\x02", 1))
 
 
 def with_exotic_name() -> bytes:
@@ -292,7 +292,7 @@ def with_exotic_name() -> bytes:
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def armoured(der: bytes) -> bytes:
+def pem_of(der: bytes) -> bytes:
     return b"-----BEGIN CERTIFICATE REQUEST-----\n%s\n-----END CERTIFICATE REQUEST-----\n" % b64encode(der)
 
 
@@ -306,8 +306,8 @@ async def ask(cluster: Cluster, name: str, pem: bytes, signer: str, **spec: obje
 
 @pytest.mark.parametrize("make", [of_another_version, lambda: request_pem()[:-60]], ids=["version", "torn"])
 @pytest.mark.parametrize("signer", [NODE_CLIENT, API_CLIENT])
-async def test_requests_that_cannot_be_read_are_refused(make: Callable[[], bytes], signer: str) -> None:
-    """Before anybody looks at whom they are for."""
+async def test_malformed_certificate_requests_are_rejected(make: Callable[[], bytes], signer: str) -> None:
+    """The server checks this before permissions."""
     async with Cluster() as cluster:
         with pytest.raises(Invalid) as caught:
             await ask(cluster, "r", make(), signer)
@@ -316,7 +316,7 @@ async def test_requests_that_cannot_be_read_are_refused(make: Callable[[], bytes
         ]
 
 
-async def test_a_request_no_certificate_can_be_made_of_fails_at_once(tmp_path: Path) -> None:
+async def test_unsignable_certificate_request_fails_at_once(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(
             "--leader-elect=false", "--controllers=csrsigning,csrapproving", *write_authority(tmp_path, authority())
@@ -332,7 +332,7 @@ async def test_a_request_no_certificate_can_be_made_of_fails_at_once(tmp_path: P
         assert crashes(replica) == []
 
 
-async def test_nobody_is_certified_to_be_an_admin_or_asks_in_the_name_of_others() -> None:
+async def test_admin_certificates_and_false_requesters_are_rejected() -> None:
     async with Cluster() as cluster:
         for organizations in (["system:masters"], ["people", "system:masters"]):
             with pytest.raises(Forbidden, match="system:masters"):
@@ -344,12 +344,12 @@ async def test_nobody_is_certified_to_be_an_admin_or_asks_in_the_name_of_others(
         with pytest.raises(Invalid, match=r"spec\.signerName"):
             await ask(cluster, "other", request_pem("jane", ["people"]), LEGACY_UNKNOWN)
         twice = request_pem("jane", ["people"])[:-60] + b"\n" + request_pem("jane", ["system:masters"])
-        with pytest.raises(Forbidden):  # what one reader passes over, another may read
+        with pytest.raises(Forbidden):  # PEM readers differ about data between blocks
             await ask(cluster, "twice", twice, API_CLIENT)
 
 
 @pytest.mark.parametrize("signer", [NODE_CLIENT, NODE_SERVING])
-async def test_a_node_asks_for_nobody_but_itself(signer: str) -> None:
+async def test_node_can_request_certificates_only_for_itself(signer: str) -> None:
     async with Cluster() as cluster:
         node = cluster.connect(Certificate("system:node:n1", ("system:nodes",)))
         other = signing_request("other", request_pem("system:node:n2", ["system:nodes"]), signer=signer)
@@ -360,20 +360,20 @@ async def test_a_node_asks_for_nobody_but_itself(signer: str) -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["../../secrets", "a\r\nb", "p%2f0"])
-async def test_nonsense_about_an_owner_keeps_nobody_else_who_names_it(nonsense: str) -> None:
+async def test_invalid_owner_name_does_not_protect_other_dependents(nonsense: str) -> None:
     async with Cluster() as cluster:
         names = ("first", "victim", "last")
         for name, claimed in zip(names, (nonsense, "gone", nonsense), strict=True):
             owners = [reference("ConfigMap", claimed, "u")]
             await create(cluster, f"{HERE}/configmaps", name, metadata={"ownerReferences": owners})
-        # Who has such a name can't be asked for, now or later.
+        # The server rejects requests for owners with such names.
         await cluster.manage("--leader-elect=false", "--controllers=garbagecollector", strict=False)
         await cluster.advance(30)
         left = {one.metadata.name for one in (await cluster.client.list(CONFIG_MAPS, "default")).items}
         assert left == {"first", "last"}
 
 
-async def test_the_garbage_collector_forgets_the_unknown_kinds_of_objects_that_are_gone() -> None:
+async def test_garbage_collector_forgets_kinds_of_deleted_objects() -> None:
     made: list[GarbageCollector] = []
 
     def remember(context: Context, options: GarbageCollectorOptions) -> GarbageCollector:

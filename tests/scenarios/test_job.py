@@ -35,7 +35,7 @@ def conditions(obj: Job) -> list[tuple[str, str]]:
     return [(one.type, one.status) for one in obj.status.conditions]
 
 
-async def test_a_job_of_one_pod_is_complete_when_that_has_succeeded() -> None:
+async def test_job_of_one_pod_completes_when_pod_succeeds() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job())
@@ -56,7 +56,7 @@ async def test_a_job_of_one_pod_is_complete_when_that_has_succeeded() -> None:
         assert await events(cluster) == [("Normal", "SuccessfulCreate"), ("Normal", "Completed")]
 
 
-async def test_no_more_pods_run_at_once_than_parallelism_says() -> None:
+async def test_parallelism_limits_active_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster, work=5, ends=lambda _: 0):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(completions=5, parallelism=2))
@@ -67,7 +67,7 @@ async def test_no_more_pods_run_at_once_than_parallelism_says() -> None:
         assert end(await found(cluster)) == DONE
 
 
-async def test_a_work_queue_is_complete_when_all_pods_have_ended_after_a_success() -> None:
+async def test_work_queue_completes_after_success_when_all_pods_ended() -> None:
     ended: dict[str, int] = {}
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda pod: ended.get(pod.metadata.name)) as agent:
         await cluster.manage(*FLAGS)
@@ -84,7 +84,7 @@ async def test_a_work_queue_is_complete_when_all_pods_have_ended_after_a_success
         assert end(await found(cluster)) == DONE
 
 
-async def test_failed_pods_are_replaced_ever_later_until_the_limit() -> None:
+async def test_failed_pods_are_replaced_with_backoff_until_limit() -> None:
     born: list[float] = []
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 1):
         cluster.api.store.subscribe(
@@ -104,7 +104,7 @@ async def test_failed_pods_are_replaced_ever_later_until_the_limit() -> None:
         assert ("Warning", "BackoffLimitExceeded") in await events(cluster)
 
 
-async def test_every_index_has_a_pod_that_knows_it() -> None:
+async def test_each_index_has_a_pod_with_its_index() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, indexed(completions=3))
@@ -120,7 +120,7 @@ async def test_every_index_has_a_pod_that_knows_it() -> None:
         assert b'"A"' in pod.raw
 
 
-async def test_an_indexed_job_runs_failed_indexes_again_and_completed_ones_never() -> None:
+async def test_indexed_job_retries_only_failed_indexes() -> None:
     by_index: dict[int | None, int | None] = {0: 0, 1: 1, 2: 0}
     async with Cluster() as cluster, PodAgent(cluster, ends=codes(by_index)):
         await cluster.manage(*FLAGS)
@@ -136,7 +136,7 @@ async def test_an_indexed_job_runs_failed_indexes_again_and_completed_ones_never
         assert sorted(index_of(pod) or 0 for pod in await pods(cluster)) == [0, 1, 1, 1, 2]
 
 
-async def test_an_index_has_a_limit_of_its_own() -> None:
+async def test_backoff_limit_per_index_fails_only_that_index() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=codes({0: 0, 1: 1, 2: 0})):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, indexed(completions=3, backoffLimitPerIndex=1))
@@ -153,7 +153,7 @@ async def test_an_index_has_a_limit_of_its_own() -> None:
         assert counts == ["0", "1"]
 
 
-async def test_too_many_failed_indexes_end_a_job_early() -> None:
+async def test_max_failed_indexes_ends_job_early() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=codes({0: 1, 1: 1})):
         await cluster.manage(*FLAGS)
         spec = {"backoffLimitPerIndex": 0, "maxFailedIndexes": 1}
@@ -173,7 +173,7 @@ POLICY = {
 }
 
 
-async def test_a_rule_fails_a_job_at_once() -> None:
+async def test_pod_failure_policy_rule_fails_job_at_once() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 42):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(podFailurePolicy=POLICY))
@@ -183,7 +183,7 @@ async def test_a_rule_fails_a_job_at_once() -> None:
         assert numbers(failed) == (0, 0, 1)
 
 
-async def test_a_rule_has_failures_ignored() -> None:
+async def test_pod_failure_policy_rule_ignores_failures() -> None:
     tries: list[str] = []
 
     def ends(pod: Pod) -> int:
@@ -200,7 +200,7 @@ async def test_a_rule_has_failures_ignored() -> None:
         assert len(tries) == 3
 
 
-async def test_enough_indexes_make_a_success() -> None:
+async def test_success_policy_completes_job_early() -> None:
     policy = {"rules": [{"succeededIndexes": "0,2", "succeededCount": 1}]}
     async with Cluster() as cluster, PodAgent(cluster, ends=codes({2: 0})):
         await cluster.manage(*FLAGS)
@@ -213,7 +213,7 @@ async def test_enough_indexes_make_a_success() -> None:
         assert await active(cluster) == []
 
 
-async def test_a_suspended_job_has_no_pods_and_begins_anew() -> None:
+async def test_suspended_job_has_no_pods_until_resumed() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(suspend=True, completions=2, parallelism=2))
@@ -238,7 +238,7 @@ async def test_a_suspended_job_has_no_pods_and_begins_anew() -> None:
         assert {("Normal", "Suspended"), ("Normal", "Resumed")} <= set(await events(cluster))
 
 
-async def test_a_job_that_is_active_for_too_long_fails_and_its_pods_go() -> None:
+async def test_active_deadline_fails_job_and_deletes_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=20):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(activeDeadlineSeconds=30))
@@ -255,7 +255,7 @@ async def test_a_job_that_is_active_for_too_long_fails_and_its_pods_go() -> None
         assert await pods(cluster) == []
 
 
-async def test_parallelism_and_elastic_indexes_change_while_a_job_runs() -> None:
+async def test_indexed_job_is_resized_while_it_runs() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, indexed(completions=4))
@@ -268,7 +268,7 @@ async def test_parallelism_and_elastic_indexes_change_while_a_job_runs() -> None
         assert sorted(index_of(pod) or 0 for pod in await active(cluster)) == [0, 1, 2, 3, 4]
 
 
-async def test_a_deleted_pod_is_replaced_at_once_or_once_it_has_ended() -> None:
+async def test_pod_replacement_policy_decides_when_pod_is_replaced() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=20):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job("work"))
@@ -285,7 +285,7 @@ async def test_a_deleted_pod_is_replaced_at_once_or_once_it_has_ended() -> None:
         assert (await found(cluster, "patient")).status.active == 1
 
 
-async def test_pods_of_a_job_that_is_gone_lose_their_finalizer() -> None:
+async def test_pods_of_deleted_job_lose_tracking_finalizer() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job())
@@ -297,7 +297,7 @@ async def test_pods_of_a_job_that_is_gone_lose_their_finalizer() -> None:
         assert [is_tracked(pod) for pod in await pods(cluster)] == [False]
 
 
-async def test_a_job_of_another_manager_is_let_alone() -> None:
+async def test_job_managed_by_other_controller_is_left_alone() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(managedBy="example.org/queue"))
@@ -306,7 +306,7 @@ async def test_a_job_of_another_manager_is_let_alone() -> None:
         assert (await found(cluster)).status == Job().status
 
 
-async def test_containers_that_are_started_again_count_for_the_limit() -> None:
+async def test_container_restarts_count_for_backoff_limit() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(restart="OnFailure", backoffLimit=2))
@@ -321,7 +321,7 @@ async def test_containers_that_are_started_again_count_for_the_limit() -> None:
 
 @pytest.mark.flag("concurrent-job-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_jobs_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_job_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=job", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-job-syncs={workers}")
@@ -331,8 +331,8 @@ async def test_so_many_jobs_are_worked_on_at_once(workers: int) -> None:
         assert await most_in_work(cluster, replica, "job-controller") == workers
 
 
-async def test_no_pod_is_made_twice_where_the_answer_and_then_a_write_of_the_status_is_lost() -> None:
-    """The server is asked what became of the creation, and the local copies know nothing of that for a while."""
+async def test_lost_create_and_status_answers_make_no_second_pod() -> None:
+    """The manager reads the result of the create from the server, because its caches lack the pod for a while."""
     refused = Response(500, {}, b"")
     async with Cluster() as cluster, Tasks() as tasks:
         replica = await cluster.manage(*FLAGS, strict=False)
@@ -341,7 +341,7 @@ async def test_no_pod_is_made_twice_where_the_answer_and_then_a_write_of_the_sta
 
         def spoil(request: Request) -> Response | None:
             asked.append(f"{request.method} {request.path.rpartition('/')[2]}")
-            if request.path == PODS.path():  # which informers alone ask for
+            if request.path == PODS.path():  # which only informers send
                 return refused
             if asked[-1] == "POST pods" and asked.count("POST pods") == 1:
                 kind = request.headers["content-type"]

@@ -1,14 +1,12 @@
-"""Jobs while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Jobs under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A job never has more active pods than its parallelism says.
-2. An index that its status has as completed, or of which a pod that succeeded was counted, never gets another pod.
-3. The numbers of succeeded and failed pods in a status never become less, and a job that has ended has no pod left that
-   is to be counted.
-4. Each pod that has ended, or was deleted before, is counted once: in the end the numbers are those of the pods that
-   lost their finalizer.
-5. Once everything works again, all jobs end as their pods did.
+1. A job never has more active pods than its parallelism.
+2. An index that is complete in the status, or has a counted succeeded pod, never gets another pod.
+3. The succeeded and failed counts never decrease, and a finished job has no uncounted pod.
+4. Each finished or deleted pod is counted once: the counts are those of the pods that lost their finalizer.
+5. After recovery all jobs finish as their pods did.
 """
 
 from collections import Counter, defaultdict
@@ -27,12 +25,12 @@ from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.job.indexes import Indexes, index_of
 from tests.scenarios.batch import end, found, indexed, job
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 
 FLAGS = ("--leader-elect=false", "--controllers=job")
 READ = (JOBS.path(), PODS.path())
 ROUNDS = 12
-# All backoffs of indexes that fail as often as they may, and silent watches noticed.
+# Time for all backoffs of failing indexes and for silent watches.
 BOUND = 3 * 3600.0
 JOBS_MADE = (
     job("plain", completions=4, parallelism=2, backoffLimit=1000),
@@ -43,21 +41,21 @@ JOBS_MADE = (
 
 
 class World:
-    """Jobs whose pods end or are deleted, and what the store saw of them."""
+    """Jobs whose pods finish or are deleted, and a checker of all changes in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.pods: dict[str, Pod] = {}
         self.jobs: dict[str, Job] = {}
-        # By job: how the pods had ended that lost their finalizer.
+        # Results of the pods that lost their finalizer, by job.
         self.counted: dict[str, Counter[str]] = defaultdict(Counter)
-        self.done: dict[str, set[int | None]] = defaultdict(set)  # by job, the indexes of those that had succeeded
+        self.done: dict[str, set[int | None]] = defaultdict(set)  # indexes of succeeded ones, by job
         self.codes: dict[str, int] = {}
         cluster.api.store.subscribe(self._watch)
 
     def ends(self, pod: Pod) -> int | None:
-        """A pod succeeds more often than it fails."""
+        """Return a random exit code; most pods succeed."""
         uid = pod.metadata.uid
         if uid not in self.codes:
             self.codes[uid] = int(random_source().uniform(0, 1) < 0.3)
@@ -66,16 +64,16 @@ class World:
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == JOBS.name:
-                self._judge_job(Job.decode(change.row.data))
+                self._check_job(Job.decode(change.row.data))
             elif change.row.resource == PODS.name:
-                self._judge_pod(Pod.decode(change.row.data), deleted=change.deleted)
+                self._check_pod(Pod.decode(change.row.data), deleted=change.deleted)
 
-    def _judge_pod(self, pod: Pod, *, deleted: bool) -> None:
+    def _check_pod(self, pod: Pod, *, deleted: bool) -> None:
         owner, before = controller_of(pod), self.pods.get(pod.metadata.uid)
         if owner is None:
             return
         if before is None:
-            self._judge_birth(owner.name, pod)
+            self._check_new_pod(owner.name, pod)
         elif JOB_TRACKING in before.metadata.finalizers and JOB_TRACKING not in pod.metadata.finalizers:
             self.counted[owner.name]["Succeeded" if pod.status.phase == "Succeeded" else "Failed"] += 1
             if pod.status.phase == "Succeeded":
@@ -86,37 +84,37 @@ class World:
             self.pods[pod.metadata.uid] = pod
         active = sum(map(is_active, self.of(owner.name)))
         if active > self.jobs[owner.name].spec.parallelism:
-            self.wrong.append(f"{owner.name} has {active} active pods")
+            self.violations.append(f"{owner.name} has {active} active pods")
 
-    def _judge_birth(self, name: str, pod: Pod) -> None:
+    def _check_new_pod(self, name: str, pod: Pod) -> None:
         status, index = self.jobs[name].status, index_of(pod)
         completed = Indexes.parse(status.completed_indexes, 1000)
         if index is not None and (index in completed or index in self.done[name]):
-            self.wrong.append(f"{name} runs index {index} again")
+            self.violations.append(f"{name} runs index {index} again")
         if end_of(status.conditions) is not None:
-            self.wrong.append(f"{name} has ended and makes pods")
+            self.violations.append(f"{name} has ended and makes pods")
 
-    def _judge_job(self, new: Job) -> None:
+    def _check_job(self, new: Job) -> None:
         name, old = new.metadata.name, self.jobs.get(new.metadata.name)
         self.jobs[name] = new
         fell = old is not None and (
             new.status.succeeded < old.status.succeeded or new.status.failed < old.status.failed
         )
         if fell:
-            self.wrong.append(f"{name} counts less than before")
+            self.violations.append(f"{name} counts less than before")
         if end_of(new.status.conditions) is not None and any(
             JOB_TRACKING in pod.metadata.finalizers for pod in self.of(name)
         ):
-            self.wrong.append(f"{name} has ended before all was counted")
+            self.violations.append(f"{name} has ended before all was counted")
 
     def of(self, name: str) -> list[Pod]:
         return [pod for pod in self.pods.values() if (owner := controller_of(pod)) is not None and owner.name == name]
 
     async def delete(self) -> None:
-        """Somebody deletes a pod."""
+        """Delete a pod."""
         active = [pod for pod in self.pods.values() if is_active(pod)]
         if active:
-            await self.cluster.client.delete(PODS, key_of(one_of(active)))
+            await self.cluster.client.delete(PODS, key_of(random_choice(active)))
 
 
 def is_active(pod: Pod) -> bool:
@@ -128,30 +126,30 @@ async def wait(cluster: Cluster) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_every_pod_is_counted_once_and_no_index_runs_again() -> None:
+async def test_pods_are_counted_once_and_indexes_complete_once() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
-        first = one_of(range(len(JOBS_MADE)))
-        chosen = (JOBS_MADE[first], JOBS_MADE[first - one_of((1, 2, 3))])
+        first = random_choice(range(len(JOBS_MADE)))
+        chosen = (JOBS_MADE[first], JOBS_MADE[first - random_choice((1, 2, 3))])
         async with PodAgent(cluster, start=2, stop=3, work=8, ends=world.ends):
             for made in chosen:
                 await cluster.client.create(JOBS, made)
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
             for _ in range(ROUNDS):
-                await one_of(
+                await random_choice(
                     (injector.kill, injector.cut, injector.deafen, injector.unheard(world.delete), world.delete)
                 )()
                 await wait(cluster)
-                assert world.wrong == []
+                assert world.violations == []
             await injector.heal()
             await cluster.sleep(BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         for made in chosen:
             await check(cluster, world, made.metadata.name)
 
 
 async def check(cluster: Cluster, world: World, name: str) -> None:
-    """Raise AssertionError unless the job has ended with the numbers of its pods."""
+    """Raise AssertionError unless the job has finished with the counts of its pods."""
     done, counted = await found(cluster, name), world.counted[name]
     indexes = Indexes.parse(done.status.completed_indexes, 1000)
     failed = Indexes.parse(done.status.failed_indexes or "", 1000)

@@ -1,8 +1,8 @@
-"""What kube-controller-manager 1.36 was seen to do with jobs and cron jobs, step by step, in virtual time.
+"""Jobs and cron jobs behave as recorded from kube-controller-manager 1.36, step by step, in virtual time.
 
-A line of `jobs.jsonl` and `cron_jobs.jsonl` is a life: steps that were taken (`hands.py`), and what was to be seen at a
-second after its begin (`at`), before the next one was taken. That is left out while the original waits before it
-replaces a pod that failed: until then its status says that no pod is active, and is refused where one is ready.
+A line of `jobs.jsonl` and `cron_jobs.jsonl` has steps (`batch_steps.py`) and the state at a second after its start
+(`at`), before the next step. The state is left out while the original delays the replacement of a failed pod: its
+status then has no active pod, and is rejected if one is ready.
 """
 
 import json
@@ -13,11 +13,11 @@ import pytest
 
 from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.testing import Cluster
-from tests.scenarios.hands import CronHand, Hand, JobHand, Tree, asked_of
+from tests.scenarios.batch_steps import BatchSteps, CronJobSteps, JobSteps, Tree, sender_of
 
 FLAGS = ("--leader-elect=false", "--controllers=job,cronjob,ttl-after-finished,garbagecollector")
 CRON_BEGIN = 5
-"""The second of the minute in which the lives of cron jobs began."""
+"""Second of the minute at which rows of cron jobs start."""
 
 
 def recorded(name: str) -> Sequence[Tree]:
@@ -27,33 +27,33 @@ def recorded(name: str) -> Sequence[Tree]:
 JOBS, CRON_JOBS = recorded("jobs.jsonl"), recorded("cron_jobs.jsonl")
 
 
-async def replay(cluster: Cluster, hand: Hand, row: Tree, begin: float) -> None:
+async def replay(cluster: Cluster, steps: BatchSteps, row: Tree, begin: float) -> None:
     for step in row["steps"]:
-        refused = await hand.take(*step["do"])
+        refused = await steps.take(*step["do"])
         await cluster.sleep(begin + step["at"] - monotonic())
-        seen = await hand.seen()
+        seen = await steps.seen()
         assert {name: seen[name] for name in seen if name in step} == {
             name: step[name] for name in seen if name in step
         }
         assert refused == step.get("refused", 0), step["do"]
         if "whole" in step:
-            assert await hand.whole() == step["whole"], step["do"]
+            assert await steps.whole() == step["whole"], step["do"]
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", JOBS, ids=[row["scenario"] for row in JOBS])
-async def test_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
+async def test_job_matches_recorded_steps(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
-        await replay(cluster, JobHand(asked_of(cluster), "default", utc_now), row, monotonic())
+        await replay(cluster, JobSteps(sender_of(cluster), "default", utc_now), row, monotonic())
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", CRON_JOBS, ids=[row["scenario"] for row in CRON_JOBS])
-async def test_cron_jobs_become_what_they_became_with_the_original(row: Tree) -> None:
+async def test_cron_job_matches_recorded_steps(row: Tree) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         now = utc_now()
         await cluster.sleep((CRON_BEGIN - now.second - now.microsecond / 1e6) % 60)
-        hand = CronHand(asked_of(cluster), "default", utc_now)
-        await replay(cluster, hand, row, monotonic() - CRON_BEGIN)
+        steps = CronJobSteps(sender_of(cluster), "default", utc_now)
+        await replay(cluster, steps, row, monotonic() - CRON_BEGIN)

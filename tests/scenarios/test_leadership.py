@@ -1,4 +1,4 @@
-"""Two replicas, one lease: who acts, when the other takes over, and that never both act (virtual time)."""
+"""Two replicas with one lease: leadership, takeover and mutual exclusion, in virtual time."""
 
 from collections.abc import Callable
 
@@ -17,8 +17,8 @@ LEASE = Key("kube-system", "cluster-controller-manager")
 LEASE_SECONDS, RETRY_SECONDS = 15.0, 2.0
 
 
-class Acts:
-    """When each replica wrote anything that is not the lease, in the order in which the server saw it."""
+class WriteLog:
+    """Records writes of replicas other than of the lease, in the order of the server."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, str]] = []
@@ -33,23 +33,23 @@ class Acts:
 
     @property
     def turns(self) -> list[str]:
-        """The replicas in the order in which they acted, each run of one counted once."""
+        """Return the replicas in the order of their writes, without repetitions."""
         names = [name for _, name in self.seen]
         return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
 
 
-async def two(cluster: Cluster, acts: Acts, *flags: str) -> tuple[Replica, Replica]:
+async def two(cluster: Cluster, log: WriteLog, *flags: str) -> tuple[Replica, Replica]:
     first = await cluster.manage(*flags, may_lose_lead=True)
-    first.network.intercept(acts.of("first"))
+    first.network.intercept(log.of("first"))
     await cluster.settle()
     second = await cluster.manage(*flags, may_lose_lead=True)
-    second.network.intercept(acts.of("second"))
+    second.network.intercept(log.of("second"))
     await cluster.settle()
     return first, second
 
 
 async def until_served(cluster: Cluster, name: str, look: float = 0.1) -> float:
-    """Seconds until the controllers have made the endpoints of a new service, which is looked at so often."""
+    """Create a service and return the seconds until its endpoints exist, polled every `look` seconds."""
     began = monotonic()
     await cluster.client.create(SERVICES, builders.service(name, {"app": name}))
     while True:
@@ -61,30 +61,30 @@ async def until_served(cluster: Cluster, name: str, look: float = 0.1) -> float:
 
 
 @pytest.mark.virtual
-async def test_only_the_leader_acts() -> None:
-    acts = Acts()
+async def test_only_the_leader_writes() -> None:
+    log = WriteLog()
     async with Cluster() as cluster:
-        await two(cluster, acts)
+        await two(cluster, log)
         await until_served(cluster, "a")
-        assert acts.turns == ["first"]
+        assert log.turns == ["first"]
 
 
 @pytest.mark.virtual
-async def test_after_a_kill_the_standby_acts_within_the_lease_duration() -> None:
-    acts = Acts()
+async def test_standby_takes_over_killed_leader_within_lease_duration() -> None:
+    log = WriteLog()
     async with Cluster() as cluster:
-        first, _ = await two(cluster, acts)
+        first, _ = await two(cluster, log)
         await until_served(cluster, "a")
         await first.kill()
         assert await until_served(cluster, "b") <= LEASE_SECONDS + RETRY_SECONDS
-        assert acts.turns == ["first", "second"]
+        assert log.turns == ["first", "second"]
 
 
 @pytest.mark.virtual
-async def test_after_a_stop_the_standby_acts_within_the_retry_period() -> None:
-    acts = Acts()
+async def test_standby_takes_over_stopped_leader_within_retry_period() -> None:
+    log = WriteLog()
     async with Cluster() as cluster:
-        first, _ = await two(cluster, acts)
+        first, _ = await two(cluster, log)
         ending = await first.stop()
         assert ending.status == 0
         assert (await cluster.client.get(LEASES, LEASE)).spec.holder_identity == ""
@@ -92,10 +92,10 @@ async def test_after_a_stop_the_standby_acts_within_the_retry_period() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() -> None:
-    acts = Acts()
+async def test_disconnected_leader_stops_before_lease_expires() -> None:
+    log = WriteLog()
     async with Cluster() as cluster:
-        first, _ = await two(cluster, acts)
+        first, _ = await two(cluster, log)
         first.network.cut()
         cut = monotonic()
         ending = await first.ended()
@@ -103,13 +103,13 @@ async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() ->
         assert "lease" in ending.reason
         assert monotonic() - cut < LEASE_SECONDS
         await until_served(cluster, "b")
-        assert acts.turns[-1] == "second"
+        assert log.turns[-1] == "second"
 
 
 @pytest.mark.virtual
-async def test_a_takeover_lists_nothing_again() -> None:
+async def test_takeover_does_not_relist() -> None:
     async with Cluster() as cluster:
-        first, second = await two(cluster, Acts(), "--controllers=endpoint,namespace")
+        first, second = await two(cluster, WriteLog(), "--controllers=endpoint,namespace")
         await until_served(cluster, "a")
         warm = second.manager.state().informers
         assert {(one.selection, one.synced, one.lists) for one in warm} == {
@@ -130,9 +130,9 @@ async def test_a_takeover_lists_nothing_again() -> None:
 
 
 @pytest.mark.virtual
-async def test_events_on_the_lease_tell_who_led_when() -> None:
+async def test_lease_events_record_leader_changes() -> None:
     async with Cluster() as cluster:
-        first, second = await two(cluster, Acts())
+        first, second = await two(cluster, WriteLog())
         who = [one.manager.state().identity for one in (first, second)]
         await first.stop()
         await cluster.sleep(5)
@@ -147,10 +147,10 @@ async def test_events_on_the_lease_tell_who_led_when() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_never_two_act_whatever_the_network_does() -> None:
-    acts, flags = Acts(), "--controllers=endpoint,namespace"
+async def test_two_replicas_never_write_at_once_despite_faults() -> None:
+    log, flags = WriteLog(), "--controllers=endpoint,namespace"
     async with Cluster() as cluster:
-        replicas = list(await two(cluster, acts, flags))
+        replicas = list(await two(cluster, log, flags))
         names = ["first", "second"]
         for round_ in range(4):
             victim = int(random_source().uniform(0, 2)) % 2
@@ -163,6 +163,6 @@ async def test_never_two_act_whatever_the_network_does() -> None:
             if replicas[victim].has_ended:
                 names[victim] = f"replacement-{round_}"
                 replicas[victim] = await cluster.manage(flags, may_lose_lead=True)
-                replicas[victim].network.intercept(acts.of(names[victim]))
+                replicas[victim].network.intercept(log.of(names[victim]))
             await until_served(cluster, f"s-{round_}", look=2.0)
-        assert len(acts.turns) == len(set(acts.turns)), "a replica that has led acts no more once another has"
+        assert len(log.turns) == len(set(log.turns)), "a former leader never writes after its successor"

@@ -1,13 +1,12 @@
-"""Tokens in secrets that nobody uses, while people begin to use them, requests fail, watches fall silent and managers
-are lost, by seed (virtual time).
+"""Unused token secrets under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. No secret is marked as invalid, or deleted, that was made or used within the period, as its labels say.
-2. Nor one that a pod refers to, or that its account does not refer to, unless that is so since the `LATENESS` seconds
-   before.
-3. None is deleted that was not marked for the period.
-4. Once everything works again, those that are superfluous are marked, and later gone, and all others are there.
+1. No secret is marked as invalid or deleted that was created or used within the period, according to its labels.
+2. Nor one that a pod refers to, or that its account does not refer to, unless this changed within the last `LATENESS`
+   seconds.
+3. None is deleted that was not marked for the whole period.
+4. After recovery unused secrets are marked and later deleted, and all others exist.
 """
 
 import contextlib
@@ -38,8 +37,8 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers import legacy_token_cleaner
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, day_of, secrets_of
+from tests.scenarios.faults import advance_wall_clock, random_choice
 from tests.scenarios.test_service_account_tokens import account, day, secret
-from tests.scenarios.trials import one_of, put_forward
 from tests.scenarios.volumes import pod
 
 FLAGS = (
@@ -49,23 +48,23 @@ FLAGS = (
 )
 READ = (SECRETS.path(), SERVICE_ACCOUNTS.path(), PODS.path())
 PERIOD = timedelta(hours=24)
-# Days of which each is so many seconds: a look at all secrets.
+# Simulated days, each with this many seconds: one check of all secrets.
 DAYS, LOOK_EVERY = 8, 300.0
 NAMES = ("a", "b", "c", "d", "e")
 OWNER = "ann"
-# From the answer of the server that nobody refers to a secret to the write, which may be delayed or repeated.
+# Seconds between the read without references and the write, which may be delayed or repeated.
 LATENESS = 130.0
 
 
 class World:
-    """Secrets, pods and the account as the store has them, and what people do with them."""
+    """Secrets, pods and the account in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.secrets: dict[str, Secret] = {}
         self.pods: dict[str, set[str]] = {}
-        # Since when each secret is of the account and no pod refers to it, or is not so.
+        # For each secret, since when the account and no pod refers to it, or not.
         self._superfluous: dict[str, tuple[bool, float]] = {}
         self._referred: set[str] = set()
         self._ours = False
@@ -95,42 +94,42 @@ class World:
             self.secrets[name] = found
         is_marked = INVALID_SINCE in (found.metadata.labels or {})
         if deleted and before is not None:
-            self._judge(before, "deleted")
+            self._check(before, "deleted")
             since = day_of((before.metadata.labels or {}).get(INVALID_SINCE, ""))
             if since is None or since >= first_day():
-                self.wrong.append(f"{name} is deleted, and marked since {since}")
+                self.violations.append(f"{name} is deleted, and marked since {since}")
         elif is_marked and before is not None and INVALID_SINCE not in (before.metadata.labels or {}):
-            self._judge(before, "marked")
+            self._check(before, "marked")
 
-    def _judge(self, found: Secret, what: str) -> None:
+    def _check(self, found: Secret, what: str) -> None:
         name = found.metadata.name
         used = day_of((found.metadata.labels or {}).get(LAST_USED, ""))
         made = parse_time(found.metadata.creation_timestamp or "").date()
         if made >= first_day() or (used is not None and used >= first_day()):
-            self.wrong.append(f"{name} is {what}, made {made}, used {used}")
+            self.violations.append(f"{name} is {what}, made {made}, used {used}")
         superfluous, since = self._superfluous[name]
         if not superfluous and since < monotonic() - LATENESS:
-            self.wrong.append(f"{name} is {what}, and somebody needs it")
+            self.violations.append(f"{name} is {what}, but it is needed")
 
     def is_superfluous(self, name: str) -> bool:
         return name in self._referred and all(name not in named for named in self.pods.values())
 
     async def make(self) -> None:
-        await self.cluster.client.create(SECRETS, secret(one_of(NAMES), OWNER))
+        await self.cluster.client.create(SECRETS, secret(random_choice(NAMES), OWNER))
 
     async def use(self) -> None:
         change = {"metadata": {"labels": {LAST_USED: day(0), INVALID_SINCE: None}}}
-        await self.cluster.client.patch(SECRETS, Key("default", one_of(NAMES)), change)
+        await self.cluster.client.patch(SECRETS, Key("default", random_choice(NAMES)), change)
 
     async def mount(self) -> None:
-        name = one_of(NAMES)
+        name = random_choice(NAMES)
         await self.cluster.client.create(PODS, pod(f"p-{name}", {"name": "v", "secret": {"secretName": name}}))
 
     async def unmount(self) -> None:
-        await self.cluster.client.delete(PODS, Key("default", one_of(sorted(self.pods))), grace=0)
+        await self.cluster.client.delete(PODS, Key("default", random_choice(sorted(self.pods))), grace=0)
 
     async def refer(self) -> None:
-        """The account refers to other secrets."""
+        """Change the secrets that the account refers to."""
         there = [one for one in NAMES if random_source().uniform(0, 1) < 0.7]
         await self.cluster.client.patch(
             SERVICE_ACCOUNTS, Key("default", OWNER), {"secrets": [{"name": one} for one in there]}
@@ -142,7 +141,7 @@ def first_day() -> date:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_tokens_go_that_nobody_uses_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_unused_tokens_are_deleted_despite_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legacy_token_cleaner, "EVERY", LOOK_EVERY)
     async with Cluster() as cluster:
         meta = ObjectMeta(namespace=TRACKING.namespace, name=TRACKING.name)
@@ -154,25 +153,20 @@ async def test_tokens_go_that_nobody_uses_and_no_others(monkeypatch: pytest.Monk
             await cluster.client.create(SECRETS, secret(name, OWNER))
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
         people = (world.make, world.use, world.mount, world.mount, world.unmount, world.refer)
-
-        async def trouble() -> None:
-            with contextlib.suppress(ApiError, TransportError):
-                await one_of((faults.kill, faults.cut, faults.deafen, faults.deafen))()
-
         for _ in range(DAYS):
-            put_forward(PERIOD.total_seconds())
+            advance_wall_clock(PERIOD.total_seconds())
             faults.replica.network.intercept(None)
             await cluster.sleep(random_source().uniform(0, LOOK_EVERY))
             with contextlib.suppress(ApiError, TransportError):
-                await one_of((faults.kill, faults.cut, faults.deafen, faults.deafen))()
+                await random_choice((faults.kill, faults.cut, faults.deafen, faults.deafen))()
             for _ in range(4):
                 with contextlib.suppress(ApiError, TransportError):
-                    await one_of(people)()
+                    await random_choice(people)()
                 await cluster.sleep(random_source().uniform(0, LOOK_EVERY / 4))
         await faults.heal()
         left = {name for name in world.secrets if not world.is_superfluous(name)}
         for _ in range(5):
-            put_forward(PERIOD.total_seconds())
+            advance_wall_clock(PERIOD.total_seconds())
             await cluster.sleep(3 * LOOK_EVERY)
-        assert world.wrong == []
+        assert world.violations == []
         assert world.secrets.keys() == left

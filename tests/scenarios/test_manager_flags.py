@@ -1,4 +1,4 @@
-"""Flags of controllers and of their life: what changes in a whole cluster when one of them does, in virtual time."""
+"""Flags of controllers and of the manager change its behaviour in a whole cluster, in virtual time."""
 
 import itertools
 
@@ -30,7 +30,7 @@ def keys_in_work(replica: Replica, controller: str) -> int:
 
 
 async def most_in_work(cluster: Cluster, replica: Replica, controller: str) -> int:
-    """The highest number of keys in work at the same time, looked at for a while."""
+    """Return the maximum number of concurrent keys within a while."""
     most = 0
     for _ in range(50):
         await cluster.sleep(0.2)
@@ -40,7 +40,7 @@ async def most_in_work(cluster: Cluster, replica: Replica, controller: str) -> i
 
 @pytest.mark.flag("concurrent-endpoint-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_services_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_endpoint_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=endpoint", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-endpoint-syncs={workers}")
@@ -59,7 +59,7 @@ async def test_so_many_services_are_worked_on_at_once(workers: int) -> None:
         ("endpointslice-mirroring-controller", "mirroring-concurrent-service-endpoint-syncs", None),
     ],
 )
-async def test_so_many_services_are_cut_into_slices_at_once(
+async def test_slice_controllers_syncs_flags_set_workers(
     controller: str, flag: str, selector: dict[str, str] | None, workers: int
 ) -> None:
     async with Cluster() as cluster:
@@ -76,7 +76,7 @@ async def test_so_many_services_are_cut_into_slices_at_once(
 
 @pytest.mark.flag("concurrent-namespace-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_namespaces_are_emptied_at_once(workers: int) -> None:
+async def test_concurrent_namespace_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=namespace", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-namespace-syncs={workers}")
@@ -88,7 +88,7 @@ async def test_so_many_namespaces_are_emptied_at_once(workers: int) -> None:
 
 @pytest.mark.flag("namespace-sync-period")
 @pytest.mark.parametrize(("period", "least", "most"), [("2s", 140, 160), ("5m", 10, 60)])
-async def test_a_namespace_that_is_held_up_is_looked_at_again_in_its_time(period: str, least: int, most: int) -> None:
+async def test_namespace_sync_period_flag_sets_recheck_interval(period: str, least: int, most: int) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", f"--namespace-sync-period={period}")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -107,8 +107,8 @@ def looks(replica: Replica, controller: str) -> int:
     return sum(work.outcomes.values())
 
 
-class Looker:
-    """Counts how often it looked."""
+class CountingController:
+    """Counts its reconciles."""
 
     looks = itertools.count(0)
 
@@ -121,8 +121,8 @@ class Looker:
 
 @pytest.mark.flag("min-resync-period")
 @pytest.mark.parametrize(("period", "least", "most"), [("1h", 12, 24), ("6h", 2, 4), ("0s", 0, 0)])
-async def test_everything_is_looked_at_again_after_a_while(period: str, least: int, most: int) -> None:
-    class Fresh(Looker):
+async def test_min_resync_period_flag_sets_resync_interval(period: str, least: int, most: int) -> None:
+    class Fresh(CountingController):
         looks = itertools.count(0)
 
     spec = ControllerSpec(name="looking-controller", reconciler=Fresh, options=Options, watches=(For(PODS),))
@@ -140,7 +140,7 @@ async def test_everything_is_looked_at_again_after_a_while(period: str, least: i
     ("argv", "streams"),
     [((), True), (("--feature-gates=WatchListClient=false",), False), (("--emulated-version=1.34",), False)],
 )
-async def test_informers_are_filled_by_streams_if_the_feature_is_on(argv: tuple[str, ...], streams: bool) -> None:
+async def test_watch_list_feature_gate_enables_streaming_lists(argv: tuple[str, ...], streams: bool) -> None:
     async with Cluster() as cluster:
         asked: list[Request] = []
         replica = await cluster.manage("--leader-elect=false", *argv)

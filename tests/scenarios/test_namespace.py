@@ -1,4 +1,4 @@
-"""The namespace controller at work in a whole cluster, in virtual time."""
+"""The namespace controller in a whole cluster, in virtual time."""
 
 import msgspec
 import pytest
@@ -28,7 +28,7 @@ async def conditions(cluster: Cluster) -> dict[str, str]:
     return {c.type: c.status for c in found.status.conditions}
 
 
-async def test_a_deleted_namespace_is_emptied_and_goes_away() -> None:
+async def test_deleted_namespace_is_emptied_and_removed() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await fill(cluster)
@@ -41,7 +41,7 @@ async def test_a_deleted_namespace_is_emptied_and_goes_away() -> None:
         assert [p.metadata.namespace for p in (await cluster.client.list(PODS)).items] == ["kept"]
 
 
-async def test_nothing_new_enters_a_namespace_that_is_being_deleted() -> None:
+async def test_terminating_namespace_rejects_new_objects() -> None:
     async with Cluster() as cluster:
         await fill(cluster)
         await cluster.client.delete(NAMESPACES, OLD)
@@ -49,7 +49,7 @@ async def test_nothing_new_enters_a_namespace_that_is_being_deleted() -> None:
             await cluster.client.create(PODS, builders.pod("late", namespace="old"))
 
 
-async def test_finalizers_are_waited_for_and_reported() -> None:
+async def test_remaining_finalizers_block_deletion_and_are_reported() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -65,7 +65,7 @@ async def test_finalizers_are_waited_for_and_reported() -> None:
             await cluster.client.get(NAMESPACES, OLD)
 
 
-async def test_pods_go_first_and_the_others_wait_for_them() -> None:
+async def test_pods_are_deleted_before_other_objects() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=namespace")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -76,7 +76,7 @@ async def test_pods_go_first_and_the_others_wait_for_them() -> None:
         assert (await cluster.client.get(SERVICES, Key("old", "web"))).metadata.deletion_timestamp is None
 
 
-async def test_pods_that_nobody_ends_are_told_of_when_their_grace_is_over() -> None:
+async def test_unfinished_pods_are_reported_after_grace_period() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=namespace")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -95,7 +95,7 @@ async def test_pods_that_nobody_ends_are_told_of_when_their_grace_is_over() -> N
             await cluster.client.get(NAMESPACES, OLD)
 
 
-async def test_a_resource_that_fails_holds_up_no_other() -> None:
+async def test_failing_resource_does_not_block_others() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", "--controllers=namespace")
 
@@ -116,7 +116,7 @@ async def test_a_resource_that_fails_holds_up_no_other() -> None:
             await cluster.client.get(NAMESPACES, OLD)
 
 
-async def test_a_group_that_cannot_be_asked_holds_up_the_namespace_and_nothing_else() -> None:
+async def test_failed_discovery_blocks_only_namespace_removal() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", "--controllers=namespace")
 
@@ -141,7 +141,7 @@ async def test_a_group_that_cannot_be_asked_holds_up_the_namespace_and_nothing_e
             await cluster.client.get(NAMESPACES, OLD)
 
 
-async def test_what_comes_late_is_found() -> None:
+async def test_namespace_removal_waits_for_late_objects() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=namespace")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -153,7 +153,7 @@ async def test_what_comes_late_is_found() -> None:
             await cluster.client.get(NAMESPACES, OLD)
 
 
-async def test_other_finalizers_of_the_namespace_stay() -> None:
+async def test_other_namespace_finalizers_are_not_removed() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -166,14 +166,14 @@ async def test_other_finalizers_of_the_namespace_stay() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_it_goes_away_whatever_the_network_does(seed: int) -> None:
+async def test_namespace_is_removed_despite_network_faults(seed: int) -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", faults=0.2)
         for _ in range(seed):
             await cluster.advance(1)
         await fill(cluster)
         await cluster.client.delete(NAMESPACES, OLD)
-        await cluster.sleep(1200)  # few passes meet no fault, and each that fails has the next one wait longer
+        await cluster.sleep(1200)  # few passes have no fault, and each failure lengthens the backoff
         await cluster.settle(quiet=200)
         with pytest.raises(NotFound):
             await cluster.client.get(NAMESPACES, OLD)

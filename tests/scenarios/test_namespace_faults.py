@@ -1,14 +1,14 @@
-"""Namespaces are deleted while everything goes wrong, by seed, in virtual time.
+"""Deletion of namespaces under faults, by seed, in virtual time.
 
-Invariants, looked at after every change of the store:
-  - a namespace goes only when nothing is left in it;
-  - nothing outside of namespaces that are being deleted is deleted by the controller, or touched in any way;
-  - while a namespace has pods, nothing else in it is deleted by the controller;
-  - the finalizers of others stay where they are, in the namespace and in what is in it.
-Once it is quiet:
-  - a namespace whose content somebody holds by a finalizer is there with that content alone, and says so;
-  - every other one that was deleted is gone, unless a finalizer of its own holds it;
-  - every one that was not has all it had.
+After every change of the store:
+- a namespace is removed only when it is empty;
+- the controller writes nothing outside of terminating namespaces;
+- while a namespace has pods, the controller deletes nothing else in it;
+- finalizers of users stay, in the namespace and its content.
+After recovery:
+- a namespace with content that has a finalizer of a user exists with exactly that content, and reports it;
+- every other deleted namespace is removed, unless it has a finalizer of a user;
+- every namespace that was not deleted has all its content.
 """
 
 from collections import Counter
@@ -34,17 +34,17 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
-from tests.scenarios.trials import SmallDiscovery
+from tests.scenarios.faults import SmallDiscovery
 
 HOLD = "example.org/hold"
-# The namespaces: the first three are deleted, and content of the second and the third itself are held by somebody.
+# The first three namespaces are deleted; users hold content of the second, and the third itself.
 PLAIN, HELD, GUARDED, KEPT = "plain", "held", "guarded", "kept"
 QUIET = 40.0
 DISCOVERY = SmallDiscovery(pods="Pod", services="Service", serviceaccounts="ServiceAccount", configmaps="ConfigMap")
 
 
 async def fill(cluster: Cluster, name: str) -> None:
-    """Some content, by chance; of the one that is held, a config map has a finalizer of somebody."""
+    """Create random content; in the held namespace a config map has a finalizer of a user."""
     client = cluster.client
     await client.create(NAMESPACES, builders.namespace(name))
     for number in range(int(random_source().uniform(0, 3))):
@@ -60,12 +60,12 @@ async def fill(cluster: Cluster, name: str) -> None:
 
 
 def running(pod: Pod) -> Pod:
-    """A pod on a node, which takes its time to go."""
+    """Return a pod on a node, which needs time to stop."""
     return replace(pod, spec=replace(pod.spec, node_name="node"))
 
 
 async def stop_pods(cluster: Cluster) -> None:
-    """What the node does with pods that are to go."""
+    """Stop terminating pods, as a node does."""
     for pod in (await cluster.client.list(PODS)).items:
         if pod.metadata.deletion_timestamp is not None:
             await cluster.client.delete(PODS, key_of(pod), grace=0)
@@ -73,23 +73,23 @@ async def stop_pods(cluster: Cluster) -> None:
 
 
 async def guard(cluster: Cluster, name: str) -> None:
-    """Have somebody's finalizer beside the one every namespace has."""
+    """Add a finalizer of a user to the one every namespace has."""
     found: Namespace = await cluster.client.get(NAMESPACES, Key("", name))
     spec = replace(found.spec, finalizers=("kubernetes", HOLD))
     await cluster.client.update(NAMESPACES, replace(found, spec=spec), subresource="finalize")
 
 
-class Watchman:
-    """Looks at every request of managers before it is answered, and at every change of the store."""
+class RequestChecker:
+    """Checks each request of managers before it is answered, and each change of the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._content: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
-        self.offences: list[str] = []
+        self.violations: list[str] = []
         cluster.api.store.subscribe(self._note)
 
     def __call__(self, request: Request) -> Response | None:
-        """Remember what is asked for; let it pass, but for discovery."""
+        """Record a request; pass it on, unless it is for discovery."""
         if (answer := DISCOVERY(request)) is not None:
             return answer
         parts = request.path.strip("/").split("/")
@@ -98,14 +98,14 @@ class Watchman:
         space = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
         resource = parts[parts.index(space) + 1] if space and parts[-1] != space else ""
         if space not in (PLAIN, HELD, GUARDED):
-            self.offences.append(f"{request.method} {request.path} is outside")
+            self.violations.append(f"{request.method} {request.path} is outside")
         elif resource in ("status", "finalize"):
             if request.method != "PUT":
-                self.offences.append(f"{request.method} {request.path} is no update")
+                self.violations.append(f"{request.method} {request.path} is no update")
         elif request.method != "DELETE":
-            self.offences.append(f"{request.method} {request.path} deletes nothing")
+            self.violations.append(f"{request.method} {request.path} deletes nothing")
         elif resource != "pods" and self._pods[space]:
-            self.offences.append(f"{request.method} {request.path} while there are pods")
+            self.violations.append(f"{request.method} {request.path} while there are pods")
         return None
 
     def _note(self, changes: Sequence[Change]) -> None:
@@ -113,16 +113,16 @@ class Watchman:
             row, resource = change.row, change.row.resource
             more = (not change.deleted) - (change.before is not None)
             if resource == "namespaces" and more < 0 and self._content[row.name]:
-                self.offences.append(f"{row.name} went with {self._content[row.name]} objects in it")
+                self.violations.append(f"{row.name} went with {self._content[row.name]} objects in it")
             self._content[row.namespace] += more
             self._pods[row.namespace] += more if resource == "pods" else 0
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_namespaces_go_whatever_goes_wrong() -> None:
+async def test_deleted_namespaces_are_removed_after_faults() -> None:
     async with Cluster() as cluster:
-        watchman = Watchman(cluster)
-        replica = await manage(cluster, watchman, faults=0.2)
+        checker = RequestChecker(cluster)
+        replica = await manage(cluster, checker, faults=0.2)
         for name in (PLAIN, HELD, GUARDED, KEPT):
             await fill(cluster, name)
         await guard(cluster, GUARDED)
@@ -132,7 +132,7 @@ async def test_namespaces_go_whatever_goes_wrong() -> None:
             await cluster.sleep(random_source().uniform(0, 3))
         if random_source().uniform(0, 1) < 0.5:
             await replica.kill()
-            replica = await manage(cluster, watchman, faults=0.2)
+            replica = await manage(cluster, checker, faults=0.2)
         for _ in range(4):
             await stop_pods(cluster)
         heal(replica)
@@ -140,7 +140,7 @@ async def test_namespaces_go_whatever_goes_wrong() -> None:
         await cluster.sleep(QUIET)
         await stop_pods(cluster)
         await cluster.advance(30)
-        assert watchman.offences == []
+        assert checker.violations == []
         spaces = {one.metadata.name: one for one in (await cluster.client.list(NAMESPACES)).items}
         assert PLAIN not in spaces
         assert spaces[GUARDED].spec.finalizers == (HOLD,)
@@ -161,21 +161,21 @@ async def test_namespaces_go_whatever_goes_wrong() -> None:
         assert HELD not in {one.metadata.name for one in (await cluster.client.list(NAMESPACES)).items}
 
 
-async def manage(cluster: Cluster, watchman: Watchman, faults: float) -> Replica:
+async def manage(cluster: Cluster, checker: RequestChecker, faults: float) -> Replica:
     replica = await cluster.manage("--controllers=namespace", "--leader-elect=false", faults=faults)
-    replica.network.intercept(watchman)
+    replica.network.intercept(checker)
     return replica
 
 
 def heal(replica: Replica) -> None:
-    """Nothing fails any more, and watches that fell silent are opened anew."""
+    """End all faults and restart silent watches."""
     replica.network.rate = 0
     replica.network.cut()
     replica.network.heal()
 
 
 async def content(cluster: Cluster, name: str) -> set[str]:
-    """Resource and key of everything these tests put in a namespace."""
+    """Return resource and key of each test object in a namespace."""
     return {
         f"{resource.name} {key_of(obj)}"
         for resource in (PODS, SERVICES, SERVICE_ACCOUNTS, CONFIG_MAPS)

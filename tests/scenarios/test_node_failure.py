@@ -1,4 +1,4 @@
-"""A node dies: what becomes of it and of its pods, through all the controllers that see to that (virtual time)."""
+"""The controllers that handle a failed node and its pods, together, in virtual time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,14 +21,16 @@ FLAGS = ("--leader-elect=false", CONTROLLERS)
 UNREACHABLE = ("node.kubernetes.io/unreachable", "NoExecute")
 SPEC = {"containers": [{"name": "main", "image": "example.org/app"}]}
 FOR_GOOD = [{"operator": "Exists", "effect": "NoExecute"}]
-# The grace that nodes have by default, how long pods then tolerate it, and how exactly both are kept: nodes give a sign
-# of life every 10 s, and are looked at every 5 s.
+# Default grace period, toleration and slack in seconds: nodes renew every 10 s
+# and are checked every 5 s.
 GRACE, PATIENCE, SLACK = 50, 300, 16
 
 
 @asynccontextmanager
 async def three_nodes() -> AsyncIterator[tuple[Cluster, Agents]]:
-    """Three nodes in one zone, and on each of the first two a pod `on-<node>`, and one `daemon-<node>` for good."""
+    """Start three nodes in one zone; the first two run a pod `on-<node>` each, and `daemon-<node>` with unlimited
+    tolerations.
+    """
     async with Cluster() as cluster, Tasks() as tasks:
         agents = Agents(cluster)
         for name in "abc":
@@ -55,13 +57,13 @@ async def taints(cluster: Cluster, node: str) -> set[tuple[str, str]]:
 
 
 async def staying(cluster: Cluster) -> set[str]:
-    """The pods that nobody has asked to go."""
+    """Return the pods that are not being deleted."""
     pods = (await cluster.client.list(PODS)).items
     return {pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None}
 
 
 async def until(cluster: Cluster, node: str, taint: tuple[str, str]) -> float:
-    """Wait for a taint; return how long that took."""
+    """Wait for a taint; return the seconds that it took."""
     begun = monotonic()
     while taint not in await taints(cluster, node):
         await cluster.sleep(1)
@@ -69,7 +71,7 @@ async def until(cluster: Cluster, node: str, taint: tuple[str, str]) -> float:
     return monotonic() - begun
 
 
-async def test_pods_leave_a_silent_node_when_their_usual_patience_is_over() -> None:
+async def test_pods_of_unreachable_node_are_evicted_after_toleration() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         took = await until(cluster, "a", UNREACHABLE)
@@ -82,7 +84,7 @@ async def test_pods_leave_a_silent_node_when_their_usual_patience_is_over() -> N
         assert {c.type: c.reason for c in gone.status.conditions}["DisruptionTarget"] == "DeletionByTaintManager"
 
 
-async def test_pods_stay_when_their_node_is_heard_of_in_time() -> None:
+async def test_pods_stay_when_node_recovers_in_time() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         await until(cluster, "a", UNREACHABLE)
@@ -93,7 +95,7 @@ async def test_pods_stay_when_their_node_is_heard_of_in_time() -> None:
         assert await staying(cluster) == {"on-a", "daemon-a", "on-b", "daemon-b"}
 
 
-async def test_the_pods_of_a_node_that_is_taken_away_are_collected_after_the_quarantine() -> None:
+async def test_pods_of_deleted_node_are_collected_after_quarantine() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         await until(cluster, "a", UNREACHABLE)
@@ -104,7 +106,7 @@ async def test_the_pods_of_a_node_that_is_taken_away_are_collected_after_the_qua
         assert {pod.metadata.name for pod in (await cluster.client.list(PODS)).items} == {"on-b", "daemon-b"}
 
 
-async def test_a_pod_that_a_dead_node_cannot_end_goes_when_the_node_is_said_to_be_out_of_service() -> None:
+async def test_stuck_pod_is_deleted_with_out_of_service_taint() -> None:
     async with three_nodes() as (cluster, agents):
         agents.silent.add("a")
         await until(cluster, "a", UNREACHABLE)

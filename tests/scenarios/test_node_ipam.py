@@ -1,7 +1,7 @@
-"""Ranges for nodes in a whole cluster, in virtual time: what kube-controller-manager does, step by step, and beyond.
+"""Node ranges in a whole cluster, in virtual time: recorded steps of kube-controller-manager, and more.
 
-`node_ipam.jsonl` has a row for each recorded sequence: flags, steps, which ranges each node had after each step, events
-and metrics in the end. A row with `differs` says what is otherwise here, on purpose, and has our ranges in `here`.
+`node_ipam.jsonl` has a row per recorded sequence: flags, steps, the ranges of each node after each step, and the final
+events and metrics. A row with `differs` explains an intended difference, and has our ranges in `here`.
 """
 
 import json
@@ -41,8 +41,8 @@ async def ranges(cluster: Cluster) -> dict[str, list[str]]:
 
 async def events(cluster: Cluster) -> list[list[str]]:
     found = (await cluster.client.list(EVENTS)).items
-    told = {(one.involved_object.name, one.type, one.reason, one.source.component) for one in found}
-    return [list(one) for one in sorted(told)]
+    shown_events = {(one.involved_object.name, one.type, one.reason, one.source.component) for one in found}
+    return [list(one) for one in sorted(shown_events)]
 
 
 async def shown(replica: Replica) -> dict[str, float]:
@@ -52,8 +52,8 @@ async def shown(replica: Replica) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-class Play:
-    """One sequence."""
+class RecordedSequence:
+    """Runs one recorded sequence."""
 
     def __init__(self, cluster: Cluster, flags: list[str]) -> None:
         self.cluster = cluster
@@ -82,15 +82,15 @@ class Play:
 @pytest.mark.flag("allocate-node-cidrs", "cluster-cidr", "service-cluster-ip-range")
 @pytest.mark.flag("node-cidr-mask-size", "node-cidr-mask-size-ipv4", "node-cidr-mask-size-ipv6")
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"] for row in ROWS])
-async def test_nodes_get_the_ranges_that_kube_controller_manager_gives_them(row: dict[str, Any]) -> None:
+async def test_node_ranges_match_recorded_steps(row: dict[str, Any]) -> None:
     async with Cluster() as cluster:
-        play = Play(cluster, row["flags"])
-        found = [await play.step(*step) for step in row["steps"]]
+        sequence = RecordedSequence(cluster, row["flags"])
+        found = [await sequence.step(*step) for step in row["steps"]]
         assert found == row.get("here", row["ranges"])
         if "differs" not in row:
             assert await events(cluster) == row["events"]
-            assert play.replica is not None
-            assert await shown(play.replica) == row["metrics"]
+            assert sequence.replica is not None
+            assert await shown(sequence.replica) == row["metrics"]
 
 
 @pytest.mark.flag("cidr-allocator-type")
@@ -105,7 +105,7 @@ async def test_nodes_get_the_ranges_that_kube_controller_manager_gives_them(row:
         (["--allocate-node-cidrs", "--cluster-cidr=fd00::/47"], "--node-cidr-mask-size must be from 47 to 63"),
     ],
 )
-def test_flags_of_which_nothing_can_be_made_are_refused(argv: list[str], problem: str) -> None:
+def test_invalid_flags_are_rejected(argv: list[str], problem: str) -> None:
     with pytest.raises(FlagError) as caught:
         flag_set(SPECS).parse(argv)
     assert problem in caught.value.problems[0]
@@ -115,7 +115,7 @@ async def manage(cluster: Cluster, *flags: str, faults: float = 0.0) -> Replica:
     return await cluster.manage(*FLAGS, *ALLOCATE, *flags, faults=faults)
 
 
-async def test_a_write_that_fails_is_told_and_tried_again_with_the_same_range() -> None:
+async def test_failed_write_is_reported_and_retried_with_same_range() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         await cluster.settle()
@@ -133,7 +133,7 @@ async def test_a_write_that_fails_is_told_and_tried_again_with_the_same_range() 
 
 
 async def stand_by(cluster: Cluster) -> tuple[Replica, Replica]:
-    """A replica that leads and gives no ranges, and one behind it that would; both know all nodes."""
+    """Start a leader that assigns no ranges, and a standby that would; both have all nodes in their caches."""
     flags = ("--kube-api-qps=-1", "--leader-elect=true")
     leader = await cluster.manage(*flags, "--controllers=ttl-controller")
     await cluster.settle()
@@ -142,20 +142,20 @@ async def stand_by(cluster: Cluster) -> tuple[Replica, Replica]:
     return leader, other
 
 
-def deafen(replica: Replica) -> None:
-    """Have it hear nothing of nodes any more, but when it asks for all of them as they are."""
+def stop_watches(replica: Replica) -> None:
+    """Stop its watches of nodes; lists still work."""
     refused = Response(500, {}, b"{}")
     replica.network.intercept(lambda request: refused if request.path == "/api/v1/nodes" and request.query else None)
     replica.network.cut()
     replica.network.heal()
 
 
-async def test_a_new_leader_learns_from_the_server_what_is_given_and_not_from_its_old_copy() -> None:
+async def test_new_leader_reads_used_ranges_from_server() -> None:
     async with Cluster() as cluster:
         for name in ("a", "b", "c"):
             await add(cluster, name)
         leader, other = await stand_by(cluster)
-        deafen(other)
+        stop_watches(other)
         given = {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}}
         await cluster.client.patch(NODES, Key("", "c"), given)
         await leader.stop()
@@ -165,12 +165,12 @@ async def test_a_new_leader_learns_from_the_server_what_is_given_and_not_from_it
         assert sorted(found["a"] + found["b"]) == ["10.0.1.0/24", "10.0.2.0/24"]
 
 
-async def test_what_is_held_is_released_once_the_server_says_that_the_node_is_gone() -> None:
+async def test_range_of_deleted_node_is_released_by_new_leader() -> None:
     async with Cluster() as cluster:
         await add(cluster, "a", "10.0.7.0/24")
         await add(cluster, "b")
         leader, other = await stand_by(cluster)
-        deafen(other)
+        stop_watches(other)
         await cluster.client.delete(NODES, Key("", "a"))
         await add(cluster, "a", "10.0.0.0/24")
         await leader.stop()
@@ -178,11 +178,11 @@ async def test_what_is_held_is_released_once_the_server_says_that_the_node_is_go
         assert await ranges(cluster) == {"a": ["10.0.0.0/24"], "b": ["10.0.1.0/24"]}
 
 
-async def test_a_range_is_for_the_node_that_was_seen_and_for_no_other_of_its_name() -> None:
+async def test_range_is_not_given_to_recreated_node() -> None:
     async with Cluster() as cluster:
         await add(cluster, "a")
         leader, other = await stand_by(cluster)
-        deafen(other)
+        stop_watches(other)
         await cluster.client.delete(NODES, Key("", "a"))
         await add(cluster, "a")
         await leader.stop()
@@ -193,7 +193,7 @@ async def test_a_range_is_for_the_node_that_was_seen_and_for_no_other_of_its_nam
         assert await ranges(cluster) == {"a": ["10.0.1.0/24"]}
 
 
-async def test_somebody_else_may_give_a_node_its_ranges() -> None:
+async def test_ranges_set_by_others_are_respected() -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         await cluster.settle()
@@ -210,7 +210,7 @@ async def test_somebody_else_may_give_a_node_its_ranges() -> None:
         assert await ranges(cluster) == {"a": ["10.0.9.0/24"], "b": ["10.0.1.0/24"]}
 
 
-async def test_a_node_made_anew_gets_a_range_of_its_own() -> None:
+async def test_recreated_node_gets_a_new_range() -> None:
     async with Cluster() as cluster:
         await manage(cluster)
         await add(cluster, "a")
@@ -221,7 +221,7 @@ async def test_a_node_made_anew_gets_a_range_of_its_own() -> None:
         assert await ranges(cluster) == {"a": ["10.0.1.0/24"]}
 
 
-async def test_nothing_is_written_to_nodes_that_have_their_ranges() -> None:
+async def test_nodes_with_ranges_are_not_written() -> None:
     async with Cluster() as cluster:
         await add(cluster, "a", "10.0.0.0/24")
         await manage(cluster)
@@ -233,7 +233,7 @@ async def test_nothing_is_written_to_nodes_that_have_their_ranges() -> None:
 
 
 @pytest.mark.parametrize("finalizers", [(), ("example.com/held",)])
-async def test_a_free_range_is_for_the_next_node_where_the_first_that_waits_is_gone(
+async def test_free_range_skips_deleted_waiting_node(
     finalizers: tuple[str, ...],
 ) -> None:
     async with Cluster() as cluster:

@@ -1,10 +1,11 @@
-"""The node lifecycle controller at work in a whole cluster, in virtual time.
+"""The node lifecycle controller in a whole cluster, in virtual time.
 
-What must hold, whatever fails (the fault run at the end, and the split of a zone):
-- within a zone, NoExecute taints are given at least 1 / rate seconds apart, also by successive leaders together
-- a node that gives signs of life all the time and says that it is ready is never given a NoExecute taint
-- while all zones are disrupted for longer than a look, nobody has a NoExecute taint
-- once it is quiet, taints say what conditions say, and conditions say what nodes said or that they are silent
+Invariants under faults and zone outages:
+- within a zone NoExecute taints are at least 1
+rate seconds apart, also across leaders;
+- a node that renews its lease and reports ready never gets a NoExecute taint;
+- while all zones are disrupted for longer than a check, no node has a NoExecute taint;
+- after recovery taints match conditions, and conditions match what nodes report, or their silence.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.virtual import VirtualLoop
 from controllers.node_lifecycle.desired import is_evicted, status_of
-from tests.scenarios.node_agents import Taintings, cluster_of, manage, node
+from tests.scenarios.node_lifecycle import TaintTimes, cluster_of, manage, node
 
 pytestmark = pytest.mark.virtual
 
@@ -51,7 +52,7 @@ async def events(cluster: Cluster, name: str) -> list[str]:
     return sorted(e.reason for e in mine)
 
 
-async def test_a_silent_node_is_told_of_evicted_and_forgiven() -> None:
+async def test_silent_node_is_reported_evicted_and_restored() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "web", "a")
@@ -77,10 +78,10 @@ async def test_a_silent_node_is_told_of_evicted_and_forgiven() -> None:
         assert status_of(await node(cluster, "a")) == "True"
 
 
-async def test_a_new_node_takes_pods_when_it_has_said_that_it_is_ready() -> None:
+async def test_new_node_is_tainted_until_it_reports_ready() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await agents.join("early")
-        assert await taints(cluster, "early") == ["not-ready:NoSchedule"], "whatever it says when it comes"
+        assert await taints(cluster, "early") == ["not-ready:NoSchedule"], "even if it joins as ready"
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="mute")))
         await manage(cluster)
         await cluster.sleep(10)
@@ -88,7 +89,7 @@ async def test_a_new_node_takes_pods_when_it_has_said_that_it_is_ready() -> None
         assert await taints(cluster, "mute") == ["not-ready:NoSchedule"]
 
 
-async def test_another_manager_leaves_taints_as_they_are() -> None:
+async def test_new_manager_keeps_existing_taints() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         first = await manage(cluster)
         await cluster.sleep(30)
@@ -102,7 +103,7 @@ async def test_another_manager_leaves_taints_as_they_are() -> None:
         assert await node(cluster, "a") == before
 
 
-async def test_what_a_node_says_becomes_its_taints() -> None:
+async def test_node_conditions_become_taints() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "web", "a")
@@ -110,7 +111,7 @@ async def test_what_a_node_says_becomes_its_taints() -> None:
         agents.say("a", ready=False)
         await cluster.sleep(30)
         assert await taints(cluster, "a") == ["not-ready:NoExecute", "not-ready:NoSchedule"]
-        assert await is_ready(cluster, "web"), "its agent is there and says how its pods are"
+        assert await is_ready(cluster, "web"), "a live agent reports its pods"
         agents.silent.add("a")
         await cluster.sleep(70)
         assert await taints(cluster, "a") == ["unreachable:NoExecute", "unreachable:NoSchedule"]
@@ -120,7 +121,7 @@ async def test_what_a_node_says_becomes_its_taints() -> None:
         assert await taints(cluster, "b") == ["unschedulable:NoSchedule"]
 
 
-async def test_nodes_are_registered_and_removed_and_their_old_labels_follow() -> None:
+async def test_node_registration_and_beta_labels_follow_nodes() -> None:
     async with cluster_of("ab") as (cluster, agents):
         await manage(cluster)
         await agents.join("c", **{"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"})
@@ -145,17 +146,17 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
         assert later == versions
 
 
-@pytest.mark.parametrize("trouble", ["silent", "not ready"])
-async def test_a_pod_that_comes_to_a_node_in_trouble_is_not_ready(trouble: str) -> None:
+@pytest.mark.parametrize("problem", ["silent", "not ready"])
+async def test_new_pod_on_unready_node_is_marked_not_ready(problem: str) -> None:
     async with cluster_of("abc") as (cluster, agents):
         await manage(cluster)
         await pod_on(cluster, "early", "a")
-        if trouble == "silent":
+        if problem == "silent":
             agents.silent.add("a")
         else:
             agents.say("a", ready=False)
         await cluster.sleep(100)
-        assert await is_ready(cluster, "early") is (trouble == "not ready"), "who says so looks after it"
+        assert await is_ready(cluster, "early") is (problem == "not ready"), "a live agent updates its pods"
         made = builders.pod("late", ip="10.0.0.1")
         late = await cluster.client.create(PODS, made)
         await cluster.client.update(PODS, replace(late, status=made.status), subresource="status")
@@ -166,7 +167,7 @@ async def test_a_pod_that_comes_to_a_node_in_trouble_is_not_ready(trouble: str) 
         assert await events(cluster, "late") == ["NodeNotReady"]
 
 
-async def test_pods_of_a_node_that_says_that_it_is_not_ready_keep_what_they_say_when_another_manager_comes() -> None:
+async def test_new_manager_keeps_pod_readiness_on_unready_node() -> None:
     async with cluster_of("abc") as (cluster, agents):
         await pod_on(cluster, "web", "a")
         agents.say("a", ready=False)
@@ -177,7 +178,7 @@ async def test_pods_of_a_node_that_says_that_it_is_not_ready_keep_what_they_say_
 
 
 async def zone_metrics(replica: Replica, zone: str) -> dict[str, float]:
-    """What the page of metrics says of a zone."""
+    """Return the metrics of a zone."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     assert isinstance(page.body, bytes)
     label = f'{{zone=":\0:{zone}"}} '
@@ -185,7 +186,7 @@ async def zone_metrics(replica: Replica, zone: str) -> dict[str, float]:
     return {name.removeprefix("node_collector_"): float(value) for name, value in found}
 
 
-async def test_metrics_tell_of_zones() -> None:
+async def test_zone_metrics_report_health_and_evictions() -> None:
     async with cluster_of("abcd", "xy") as (cluster, agents):
         replica = await manage(cluster, "--authorization-always-allow-paths=/metrics")
         agents.silent.add("a")
@@ -207,31 +208,31 @@ async def test_metrics_tell_of_zones() -> None:
         }
 
 
-async def test_a_disrupted_zone_is_evicted_slowly_and_never_when_all_are() -> None:
+async def test_disrupted_zone_is_evicted_slowly_unless_all_are() -> None:
     async with cluster_of("abcdef", "xyz") as (cluster, agents):
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         await manage(cluster)
         await cluster.sleep(60)
         agents.silent |= set("abcdef")
         await cluster.sleep(120)
-        assert len(taintings.evicted) == 6
-        assert taintings.closest(":\0:abcdef") >= 10
+        assert len(taint_times.evicted) == 6
+        assert taint_times.closest(":\0:abcdef") >= 10
         agents.silent |= set("xyz")
         await cluster.sleep(75)
-        assert taintings.evicted == set()
+        assert taint_times.evicted == set()
         agents.silent -= {"x", "y", "z"}
         await cluster.sleep(10)
-        assert taintings.evicted == set(), "nobody goes at once"
+        assert taint_times.evicted == set(), "no node is evicted at once"
         await cluster.sleep(30)
-        assert 1 <= len(taintings.evicted) <= 3
+        assert 1 <= len(taint_times.evicted) <= 3
         agents.silent.clear()
         await cluster.sleep(30)
-        assert taintings.evicted == set()
+        assert taint_times.evicted == set()
 
 
 @pytest.mark.parametrize("seconds", [40, 100, 400])
 @pytest.mark.parametrize("what", ["manager", "server"])
-async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: float) -> None:
+async def test_network_outage_does_not_mark_nodes_silent(what: str, seconds: float) -> None:
     async with cluster_of("abc", "xyz") as (cluster, _):
         replica = await manage(cluster)
         await cluster.sleep(60)
@@ -249,7 +250,7 @@ async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: 
 
 
 @pytest.mark.parametrize("seconds", [40, 100, 400])
-async def test_nodes_are_not_silent_because_everybody_slept(seconds: float) -> None:
+async def test_suspended_process_does_not_mark_nodes_silent(seconds: float) -> None:
     async with cluster_of("abc", "xyz") as (cluster, _):
         await manage(cluster)
         await cluster.sleep(60)
@@ -267,10 +268,10 @@ async def test_nodes_are_not_silent_because_everybody_slept(seconds: float) -> N
     [
         pytest.param((), 50, id="default"),
         pytest.param(("--node-monitor-grace-period=20s",), 20, id="shorter grace"),
-        pytest.param(("--node-monitor-period=40s",), 80, id="rarer looks"),
+        pytest.param(("--node-monitor-period=40s",), 80, id="longer monitor period"),
     ],
 )
-async def test_the_grace_period_of_a_running_node(flags: tuple[str, ...], told_after: float) -> None:
+async def test_monitor_grace_period_flag_applies_to_running_node(flags: tuple[str, ...], told_after: float) -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster, *flags)
         await cluster.sleep(160)
@@ -283,7 +284,7 @@ async def test_the_grace_period_of_a_running_node(flags: tuple[str, ...], told_a
 
 @pytest.mark.flag("node-startup-grace-period")
 @pytest.mark.parametrize(("flags", "told_after"), [((), 60), (("--node-startup-grace-period=20s",), 20)])
-async def test_the_grace_period_of_a_node_that_never_spoke(flags: tuple[str, ...], told_after: float) -> None:
+async def test_startup_grace_period_flag_applies_to_new_node(flags: tuple[str, ...], told_after: float) -> None:
     async with cluster_of("abcd") as (cluster, _):
         await manage(cluster, *flags)
         await cluster.client.create(NODES, Node(metadata=builders.namespace("mute").metadata, status=NodeStatus()))
@@ -305,32 +306,32 @@ async def test_the_grace_period_of_a_node_that_never_spoke(flags: tuple[str, ...
         pytest.param(("--node-eviction-rate=0",), 0, id="never"),
     ],
 )
-async def test_the_rate_in_a_zone_that_is_gone(flags: tuple[str, ...], evicted: int) -> None:
+async def test_eviction_rate_flag_applies_to_fully_disrupted_zone(flags: tuple[str, ...], evicted: int) -> None:
     async with cluster_of("abcdefghi", "xyz") as (cluster, agents):
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         await manage(cluster, *flags)
         await cluster.sleep(60)
         agents.silent |= set("abcdefghi")
         await cluster.sleep(50 + 67)
-        assert evicted - 1 <= len(taintings.evicted) <= evicted
+        assert evicted - 1 <= len(taint_times.evicted) <= evicted
 
 
 @pytest.mark.flag("secondary-node-eviction-rate", "large-cluster-size-threshold", "unhealthy-zone-threshold")
 @pytest.mark.parametrize(
     ("flags", "evicted"),
     [
-        pytest.param((), 0, id="a small zone"),
-        pytest.param(("--large-cluster-size-threshold=9",), 0, id="not more than the threshold"),
-        pytest.param(("--large-cluster-size-threshold=8",), 1, id="a large zone, slowly"),
-        pytest.param(("--large-cluster-size-threshold=8", "--secondary-node-eviction-rate=0.04"), 3, id="less slowly"),
+        pytest.param((), 0, id="small zone"),
+        pytest.param(("--large-cluster-size-threshold=9",), 0, id="zone at size threshold"),
+        pytest.param(("--large-cluster-size-threshold=8",), 1, id="large zone at low rate"),
+        pytest.param(("--large-cluster-size-threshold=8", "--secondary-node-eviction-rate=0.04"), 3, id="higher rate"),
         pytest.param(("--unhealthy-zone-threshold=0.7",), 6, id="no disruption yet"),
     ],
 )
-async def test_the_rate_in_a_zone_that_is_partly_gone(flags: tuple[str, ...], evicted: int) -> None:
+async def test_secondary_rate_flag_applies_to_partly_disrupted_zone(flags: tuple[str, ...], evicted: int) -> None:
     async with cluster_of("abcdefghi") as (cluster, agents):
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         await manage(cluster, *flags)
         await cluster.sleep(100)
         agents.silent |= set("abcdef")
         await cluster.sleep(50 + 70)
-        assert evicted <= len(taintings.evicted) <= (evicted + 1 if evicted > 1 else evicted)
+        assert evicted <= len(taint_times.evicted) <= (evicted + 1 if evicted > 1 else evicted)

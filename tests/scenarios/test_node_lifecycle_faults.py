@@ -1,4 +1,4 @@
-"""The node life cycle while requests fail, and among thousands of nodes."""
+"""The node lifecycle controller with failed requests, and with thousands of nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,16 +15,16 @@ from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.agents import Agents
 from controllers.node_lifecycle import SPECS
 from controllers.node_lifecycle.desired import status_of
-from tests.scenarios.node_agents import Taintings, cluster_of, manage
+from tests.scenarios.node_lifecycle import TaintTimes, cluster_of, manage
 
 pytestmark = pytest.mark.virtual
 
-# Seconds until a watch that says nothing more is taken for broken, and until a node is taken for silent.
+# Seconds until a silent watch counts as broken, and until a node counts as silent.
 WATCH_BREAKS, GRACE = 150, 55
 
 
 async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
-    """Where nodes are not as they should be once it is quiet."""
+    """Return the nodes whose taints or conditions are wrong after recovery."""
     nodes = (await cluster.client.list(NODES)).items
     effects = ("NoExecute", "NoSchedule") if "True" in map(status_of, nodes) else ("NoSchedule",)
     found = []
@@ -39,8 +39,8 @@ async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
     return found
 
 
-class Trouble:
-    """Two managers on a bad network, and what befalls them and the nodes."""
+class FaultRun:
+    """Two managers on a bad network, and random faults of them and of nodes."""
 
     FLAGS = (
         "--node-eviction-rate=0.05",
@@ -48,9 +48,9 @@ class Trouble:
         "--leader-elect-renew-deadline=45s",
         "--leader-elect-retry-period=15s",
     )
-    # The nodes that something happens to on their own; the others are well but for blackouts.
+    # Nodes with faults of their own; the others are affected by outages only.
     MORTAL = ("a", "b", "x", "y")
-    MISHAPS = ("silence", "not ready", "heal", "split", "blackout", "cut", "mend", "kill", "stop")
+    FAULTS = ("silence", "not ready", "heal", "split", "blackout", "cut", "mend", "kill", "stop")
 
     def __init__(self, cluster: Cluster, agents: Agents) -> None:
         self.cluster = cluster
@@ -60,15 +60,15 @@ class Trouble:
         """The nodes that were silent or not ready at any time."""
 
     async def start(self) -> None:
-        """Have two managers, whatever became of those before; one that lost the lease has ended."""
+        """Restart managers that have exited, such as those that lost the lease."""
         self.replicas = [replica for replica in self.replicas if not replica.has_ended]
         while len(self.replicas) < 2:
             self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2, may_lose_lead=True))
 
-    async def befall(self) -> None:
-        """One thing happens."""
+    async def fail_something(self) -> None:
+        """Run a random fault."""
         name, replica = pick(self.MORTAL), pick(self.replicas)
-        match pick(self.MISHAPS):
+        match pick(self.FAULTS):
             case "silence":
                 self.agents.silent.add(name)
             case "not ready":
@@ -90,8 +90,8 @@ class Trouble:
                 await replica.stop()
         self.hurt |= self.agents.silent | {name for name, ready in self.agents.says.items() if not ready}
 
-    async def calm(self) -> None:
-        """Nothing fails any more."""
+    async def heal(self) -> None:
+        """End all faults."""
         for replica in self.replicas:
             replica.network.heal()
             replica.network.rate = 0
@@ -102,17 +102,17 @@ class Trouble:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need() -> None:
+async def test_eviction_rates_and_healthy_nodes_hold_despite_faults() -> None:
     async with cluster_of("abc", "xyz", period=20) as (cluster, agents):
-        taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
+        taint_times, faulty = TaintTimes(cluster), FaultRun(cluster, agents)
         for _ in range(4):
-            await trouble.start()
+            await faulty.start()
             await cluster.sleep(random_source().uniform(0, 80))
-            await trouble.befall()
-        await trouble.calm()
+            await faulty.fail_something()
+        await faulty.heal()
         await cluster.sleep(WATCH_BREAKS + GRACE + 3 * 20)
-        assert set(taintings.names) <= trouble.hurt
-        assert min(taintings.closest(":\0:abc"), taintings.closest(":\0:xyz")) > 19.99
+        assert set(taint_times.names) <= faulty.hurt
+        assert min(taint_times.closest(":\0:abc"), taint_times.closest(":\0:xyz")) > 19.99
         assert await contradictions(cluster, agents) == []
 
 
@@ -121,10 +121,10 @@ def pick(choices: Sequence[Any]) -> Any:
 
 
 class ManyAgents(Agents):
-    """Agents that join in the store itself: thousands of them cost little."""
+    """Agents that write nodes straight to the store, which is cheap for thousands."""
 
     async def join_all(self, names: Sequence[str], zone: str) -> None:
-        """Register these nodes, as copies of the first one."""
+        """Register these nodes as copies of the first one."""
         await self.join(names[0], zone)
         for name in names[1:]:
             await self._copy(NODES.name, names[0], name)
@@ -141,26 +141,26 @@ class ManyAgents(Agents):
 
 
 @pytest.mark.parametrize("hundreds", [1, pytest.param(10, marks=pytest.mark.long)])
-async def test_a_zone_among_thousands_of_nodes_is_cut_off_and_comes_back(hundreds: int) -> None:
+async def test_zone_of_many_nodes_is_disconnected_and_recovers(hundreds: int) -> None:
     sizes = {"east": 200 * hundreds, "west": 100 * hundreds, "north": 200 * hundreds}
     zones = {zone: [f"{zone}-{number}" for number in range(size)] for zone, size in sizes.items()}
     async with Cluster() as cluster, Tasks() as tasks:
         agents = ManyAgents(cluster, period=40)
         for zone, names in zones.items():
             await agents.join_all(names, zone)
-        taintings = Taintings(cluster)
+        taint_times = TaintTimes(cluster)
         tasks.start(agents.run(), name="agents")
         await manage(cluster, "--kube-api-qps=-1")
         await cluster.sleep(10)
 
         agents.silent |= set(zones["west"])
         await cluster.sleep(120)
-        assert set(taintings.by_zone) == {":\0:west"}, "nobody else"
-        assert 4 <= len(taintings.evicted) <= 11
+        assert set(taint_times.by_zone) == {":\0:west"}, "only this zone"
+        assert 4 <= len(taint_times.evicted) <= 11
         unknown = [n for n in (await cluster.client.list(NODES)).items if status_of(n) == "Unknown"]
         assert {n.metadata.name for n in unknown} == set(zones["west"])
 
         agents.silent.clear()
         await cluster.sleep(50)
-        assert taintings.closest(":\0:west") > 9.99
+        assert taint_times.closest(":\0:west") > 9.99
         assert [n.metadata.name for n in (await cluster.client.list(NODES)).items if n.spec.taints] == []

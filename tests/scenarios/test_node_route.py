@@ -1,4 +1,4 @@
-"""Routes to the pods of nodes in a cloud that is simulated, in virtual time."""
+"""Routes to the pods of nodes in a simulated cloud, in virtual time."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from controller_manager.framework.cloud_provider import CloudError, Route
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedRoutes
 from controllers.node_route import CONDITION, WATCHES
-from tests.scenarios.clouds import ALLOW, add_node, events, manage
+from tests.scenarios.cloud import ALLOW, add_node, events, manage
 
 pytestmark = pytest.mark.virtual
 
@@ -37,7 +37,7 @@ async def start(cluster: Cluster, cloud: SimulatedCloud, *flags: str) -> Replica
     return replica
 
 
-async def test_each_range_of_a_node_has_a_route_while_the_node_is_there() -> None:
+async def test_each_node_range_has_a_route_while_node_exists() -> None:
     cloud = SimulatedCloud(table=[Route("10.0.77.0/24", "gone"), Route("172.16.0.0/24", "gone")])
     async with Cluster() as cluster:
         await add_node(cluster, "a", spec=spec("10.0.0.0/24", "fd00::/64"))
@@ -58,7 +58,7 @@ async def test_each_range_of_a_node_has_a_route_while_the_node_is_there() -> Non
 
 
 class Refusing(SimulatedRoutes):
-    """Refuses routes to some ranges."""
+    """Rejects routes to some ranges."""
 
     refused: tuple[str, ...] = ()
 
@@ -68,7 +68,7 @@ class Refusing(SimulatedRoutes):
         await super().create(hint, route)
 
 
-async def test_a_node_whose_routes_cannot_be_made_says_so_until_they_are() -> None:
+async def test_failed_route_is_reported_in_node_condition() -> None:
     cloud = SimulatedCloud()
     cloud.routes = refusing = Refusing(cloud)
     refusing.refused = ("fd00::/64",)
@@ -84,7 +84,7 @@ async def test_a_node_whose_routes_cannot_be_made_says_so_until_they_are() -> No
         assert await condition(cluster, "a") == ("False", "RouteCreated")
 
 
-async def test_routes_follow_the_addresses_of_nodes_where_they_lead_to_these() -> None:
+async def test_routes_by_address_follow_node_addresses() -> None:
     cloud = SimulatedCloud(by_address=True)
     async with Cluster() as cluster:
         await add_node(cluster, "a", spec=spec("10.0.0.0/24"))
@@ -98,7 +98,7 @@ async def test_routes_follow_the_addresses_of_nodes_where_they_lead_to_these() -
 
 @pytest.mark.flag("route-reconciliation-period")
 @pytest.mark.parametrize(("period", "looks"), [("10s", 10), ("50s", 2)])
-async def test_routes_are_compared_periodically(period: str, looks: int) -> None:
+async def test_route_reconciliation_period_flag_sets_interval(period: str, looks: int) -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await manage(cluster, cloud, *ONLY, f"--route-reconciliation-period={period}")
@@ -106,7 +106,7 @@ async def test_routes_are_compared_periodically(period: str, looks: int) -> None
         assert cloud.calls == {"list_routes": looks}
 
 
-async def test_with_the_gate_routes_are_compared_when_nodes_change_every_ten_seconds_at_most() -> None:
+async def test_watch_based_routes_reconcile_only_after_node_changes() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud, f"--feature-gates={WATCHES}=true")
@@ -124,7 +124,7 @@ async def test_with_the_gate_routes_are_compared_when_nodes_change_every_ten_sec
         assert cloud.calls["list_routes"] == looks
 
 
-async def test_with_the_gate_what_failed_is_tried_again_although_no_node_changes() -> None:
+async def test_watch_based_routes_retry_failures() -> None:
     cloud = SimulatedCloud()
     cloud.routes = refusing = Refusing(cloud)
     refusing.refused = ("10.0.0.0/24",)
@@ -149,7 +149,7 @@ async def test_with_the_gate_what_failed_is_tried_again_although_no_node_changes
         ((*ONLY, "--cloud-provider="), False),
     ],
 )
-async def test_routes_are_configured_where_flags_ask_for_it(flags: tuple[str, ...], runs: bool) -> None:
+async def test_configure_cloud_routes_flag_enables_controller(flags: tuple[str, ...], runs: bool) -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         replica = await manage(cluster, cloud, *flags)
@@ -158,7 +158,7 @@ async def test_routes_are_configured_where_flags_ask_for_it(flags: tuple[str, ..
         assert [one.name for one in replica.manager.state().controllers] == ["node-route-controller"] * runs
 
 
-async def test_a_call_that_hangs_holds_up_nothing_for_good() -> None:
+async def test_hanging_cloud_call_times_out() -> None:
     cloud = SimulatedCloud(delay=1e6)
     async with Cluster() as cluster:
         await add_node(cluster, "a", spec=spec("10.0.0.0/24"))

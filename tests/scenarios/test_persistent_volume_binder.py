@@ -1,4 +1,4 @@
-"""Claims get volumes and give them back, in virtual time."""
+"""The persistent volume binder binds and releases volumes, in virtual time."""
 
 import json
 import os
@@ -41,7 +41,7 @@ PERIOD = 16.0
 SHOWN = "--authorization-always-allow-paths=/metrics"
 
 
-async def test_a_claim_gets_the_smallest_volume_that_fits() -> None:
+async def test_claim_is_bound_to_smallest_fitting_volume() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, volume("large", "5Gi"), volume("fit", "2Gi"), volume("small", "512Mi"))
@@ -63,7 +63,7 @@ async def test_a_claim_gets_the_smallest_volume_that_fits() -> None:
         assert (await the_volume(cluster, "large")).status.phase == "Available"
 
 
-async def test_a_claim_that_finds_nothing_gets_a_later_volume() -> None:
+async def test_pending_claim_is_bound_to_volume_created_later() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, claim())
@@ -75,7 +75,7 @@ async def test_a_claim_that_finds_nothing_gets_a_later_volume() -> None:
 
 
 @pytest.mark.flag("pvclaimbinder-sync-period")
-async def test_so_often_claims_and_volumes_are_compared() -> None:
+async def test_sync_period_flag_sets_binding_interval() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, "--pvclaimbinder-sync-period=5m")
         await add(cluster, claim())
@@ -87,8 +87,8 @@ async def test_so_often_claims_and_volumes_are_compared() -> None:
         assert (await the_claim(cluster)).status.phase == "Bound"
 
 
-async def test_who_names_the_other_gets_it() -> None:
-    """A volume that is reserved for a claim, and a claim that names its volume."""
+async def test_reserved_volume_and_named_volume_are_bound() -> None:
+    """A volume can be reserved for a claim, and a claim can name its volume."""
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         reserved = volume("v", "5Gi", claimRef={"namespace": "default", "name": "c"})
@@ -100,7 +100,7 @@ async def test_who_names_the_other_gets_it() -> None:
         assert (await the_volume(cluster)).metadata.annotations is None
 
 
-async def test_a_claim_that_names_a_volume_that_does_not_fit_is_told() -> None:
+async def test_claim_of_unfit_named_volume_is_reported() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, volume(), claim(size="2Gi", volumeName="v"))
@@ -113,7 +113,7 @@ async def test_a_claim_that_names_a_volume_that_does_not_fit_is_told() -> None:
         assert (await the_claim(cluster)).status.phase == "Pending"
 
 
-async def test_a_volume_that_is_kept_is_released() -> None:
+async def test_retained_volume_is_released_when_claim_is_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, volume(), claim())
@@ -130,7 +130,7 @@ async def test_a_volume_that_is_kept_is_released() -> None:
         assert (await the_claim(cluster)).status.phase == "Bound"
 
 
-async def test_a_claim_whose_volume_is_gone_is_lost() -> None:
+async def test_claim_of_deleted_volume_is_lost() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=persistentvolume-binder")
         await add(cluster, volume(), claim())
@@ -144,7 +144,7 @@ async def test_a_claim_whose_volume_is_gone_is_lost() -> None:
         assert "ClaimLost" in await reasons(cluster, "c")
 
 
-async def test_two_claims_of_the_same_volume() -> None:
+async def test_second_claim_of_same_volume_is_lost() -> None:
     async with Cluster() as cluster:
         annotations = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
         reference = {"namespace": "default", "name": "d", "uid": "1"}
@@ -155,7 +155,7 @@ async def test_two_claims_of_the_same_volume() -> None:
         assert await reasons(cluster, "c") == ["ClaimMisbound"]
 
 
-async def test_a_driver_makes_a_volume_and_deletes_it() -> None:
+async def test_csi_driver_provisions_and_deletes_volume() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster) as driver:
         await cluster.manage(*ON)
         await add(cluster, storage_class(), claim(storageClassName="fast"))
@@ -174,7 +174,7 @@ async def test_a_driver_makes_a_volume_and_deletes_it() -> None:
 
 
 @pytest.mark.flag("enable-dynamic-provisioning")
-async def test_no_volume_is_made_where_that_is_not_wanted() -> None:
+async def test_disabled_dynamic_provisioning_creates_no_volume() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster):
         await cluster.manage(*ON, "--enable-dynamic-provisioning=false")
         await add(cluster, storage_class(), claim(storageClassName="fast"))
@@ -183,7 +183,7 @@ async def test_no_volume_is_made_where_that_is_not_wanted() -> None:
         assert await reasons(cluster, "c") == []
 
 
-async def test_a_class_that_waits_for_the_first_pod() -> None:
+async def test_wait_for_first_consumer_binds_after_pod_is_scheduled() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster):
         await cluster.manage(*ON)
         await add(cluster, storage_class(volumeBindingMode="WaitForFirstConsumer"))
@@ -200,7 +200,7 @@ async def test_a_class_that_waits_for_the_first_pod() -> None:
         assert (bound.status.phase, bound.spec.volume_name) == ("Bound", f"pvc-{bound.metadata.uid}")
 
 
-async def test_the_plugin_of_a_cloud_is_its_driver() -> None:
+async def test_in_tree_provisioner_is_migrated_to_csi_driver() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster, "ebs.csi.aws.com"):
         await cluster.manage(*ON)
         await add(cluster, storage_class(provisioner="kubernetes.io/aws-ebs"), claim(storageClassName="fast"))
@@ -212,7 +212,7 @@ async def test_the_plugin_of_a_cloud_is_its_driver() -> None:
         assert await reasons(cluster, "e") == ["ProvisioningFailed"]
 
 
-async def test_a_claim_without_a_class_gets_the_newest_default_later_on() -> None:
+async def test_claim_without_class_gets_newest_default_class_later() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster):
         await cluster.manage(*ON)
         await add(cluster, claim(storageClassName=None), claim("none"))
@@ -237,8 +237,8 @@ def folder(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-async def test_a_folder_of_the_host_is_deleted(is_kept: bool) -> None:
-    """Unless it is not below /tmp: then the volume has failed, and says why."""
+async def test_host_path_volume_is_deleted_only_below_tmp(is_kept: bool) -> None:
+    """A host path outside of /tmp is not deleted: the volume is marked as failed with the reason."""
     path = Path("/nowhere") if is_kept else Path(tempfile.mkdtemp(dir="/tmp"), "data")
     async with Cluster() as cluster:
         await cluster.manage(*ON)
@@ -259,7 +259,7 @@ async def test_a_folder_of_the_host_is_deleted(is_kept: bool) -> None:
 
 @pytest.mark.flag("enable-hostpath-provisioner")
 @pytest.mark.parametrize("is_enabled", [True, False])
-async def test_folders_of_the_host_are_made_where_that_is_wanted(is_enabled: bool) -> None:
+async def test_hostpath_provisioner_flag_enables_provisioning(is_enabled: bool) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, f"--enable-hostpath-provisioner={str(is_enabled).lower()}")
         await add(cluster, storage_class(provisioner="kubernetes.io/host-path"), claim(storageClassName="fast"))
@@ -279,7 +279,7 @@ async def test_folders_of_the_host_are_made_where_that_is_wanted(is_enabled: boo
         assert await is_gone(cluster, PERSISTENT_VOLUMES, bound.spec.volume_name)
 
 
-async def test_a_volume_of_an_unknown_kind_cannot_be_deleted() -> None:
+async def test_volume_of_unsupported_type_fails_to_be_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         nfs = {"hostPath": None, "nfs": {"server": "s", "path": "/"}}
@@ -291,8 +291,8 @@ async def test_a_volume_of_an_unknown_kind_cannot_be_deleted() -> None:
         assert await reasons(cluster, "v") == ["VolumeFailedDelete"]
 
 
-async def test_a_volume_that_a_claim_got_twice_is_free_again() -> None:
-    """Another binder chose a second volume for a claim that has one."""
+async def test_second_volume_of_a_claim_is_released() -> None:
+    """Another binder has reserved a second volume for a bound claim."""
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, volume(), claim())
@@ -312,7 +312,7 @@ def _of_claim(reserved: Any) -> dict[str, Any]:
     return {"kind": reference.kind, "api_version": reference.api_version}
 
 
-async def test_a_volume_of_another_mode_tells_both() -> None:
+async def test_volume_mode_mismatch_is_reported_on_both() -> None:
     async with Cluster() as cluster:
         await add(cluster, claim(volumeMode="Block"))
         uid = (await the_claim(cluster)).metadata.uid
@@ -323,7 +323,7 @@ async def test_a_volume_of_another_mode_tells_both() -> None:
         assert "VolumeMismatch" in await reasons(cluster, "c")
 
 
-async def test_many_claims_get_as_many_volumes() -> None:
+async def test_100_claims_are_bound_to_100_volumes() -> None:
     async with Cluster() as cluster:
         for number in range(100):
             await add(cluster, volume(f"v{number:04}", f"{1 + number % 7}Gi"))
@@ -347,14 +347,14 @@ pv_collector_unbound_pvc_count{namespace="default",storage_class="zz",volume_att
 
 
 async def metrics(replica: Replica, *names: str) -> dict[str, float]:
-    """Return the samples of families whose names begin so."""
+    """Return the samples of the metrics whose names have this prefix."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     lines = [line.rpartition(" ") for line in page.body.decode().splitlines() if line.startswith(names)]
     return {sample: float(value) for sample, _, value in lines}
 
 
-async def test_what_is_counted() -> None:
-    """As kube-controller-manager 1.36 counted the same."""
+async def test_metrics_count_claims_and_volumes() -> None:
+    """The counts are those of kube-controller-manager 1.36."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON, SHOWN)
         csi = {"hostPath": None, "csi": {"driver": "d", "volumeHandle": "h"}}
@@ -366,7 +366,7 @@ async def test_what_is_counted() -> None:
         assert counted == {line.rpartition(" ")[0]: 1.0 for line in COUNTED.splitlines()}
 
 
-async def test_how_long_volumes_took_and_what_went_wrong() -> None:
+async def test_metrics_measure_provisioning_and_failures() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster, delay=4.0):
         replica = await cluster.manage(*ON, SHOWN)
         await add(cluster, storage_class(), claim(storageClassName="fast"))
@@ -382,20 +382,20 @@ async def test_how_long_volumes_took_and_what_went_wrong() -> None:
         assert counted[failed] >= 1
 
 
-async def deafen(cluster: Cluster, replica: Replica, path: str) -> None:
-    """Have a manager hear nothing new of a collection."""
+async def stop_watches(cluster: Cluster, replica: Replica, path: str) -> None:
+    """Stop a manager's watches of a collection."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
     replica.network.heal()
     await cluster.sleep(1)
 
 
-async def test_a_volume_of_a_claim_that_is_not_known_here_is_not_taken_from_it(tmp_path: Path) -> None:
-    """Another binder has bound both, and this one does not hear of the claim."""
+async def test_volume_of_claim_missing_in_cache_is_not_released(tmp_path: Path) -> None:
+    """Another binder has bound both, and this one's watch of claims is broken."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await cluster.settle()
-        await deafen(cluster, replica, PERSISTENT_VOLUME_CLAIMS.path())
+        await stop_watches(cluster, replica, PERSISTENT_VOLUME_CLAIMS.path())
         await add(cluster, claim(volumeName="v"))
         reference = {"namespace": "default", "name": "c", "uid": (await the_claim(cluster)).metadata.uid}
         await add(cluster, volume(claimRef=reference, **folder(tmp_path)))
@@ -404,11 +404,11 @@ async def test_a_volume_of_a_claim_that_is_not_known_here_is_not_taken_from_it(t
         assert is_folder(str(tmp_path))
 
 
-async def test_a_claim_of_a_volume_that_is_not_known_here_is_not_lost() -> None:
+async def test_claim_of_volume_missing_in_cache_is_not_lost() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await cluster.settle()
-        await deafen(cluster, replica, PERSISTENT_VOLUMES.path())
+        await stop_watches(cluster, replica, PERSISTENT_VOLUMES.path())
         await add(cluster, volume())
         await add(cluster, claim(volumeName="v", meta={"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}))
         await cluster.sleep(60)

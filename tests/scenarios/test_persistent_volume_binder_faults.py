@@ -1,12 +1,12 @@
-"""Claims and volumes while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Binding of claims and volumes under faults (failed requests, silent watches, lost managers), by seed, in virtual
+time.
 
-What holds for every seed:
+For every seed:
 
-1. A claim that names a volume never names another, and no two claims that are there are bound to one volume.
-2. No volume is released, emptied or deleted while the claim that has it is there.
-3. Once everything works again, every claim is bound to a volume that fits and is bound to it, no volume is bound to
-   a claim that has another, and the driver has no storage that no volume is for. A claim that was made for a volume by
-   name may wait instead.
+1. A bound claim never changes its volume, and no two existing claims are bound to one volume.
+2. No volume is released, recycled or deleted while its claim exists.
+3. After recovery each claim is bound to a fitting volume that is bound to it, no volume is bound to a claim of another
+   one, and the driver has no storage without a volume. A claim that names its volume may wait instead.
 """
 
 import contextlib
@@ -32,36 +32,36 @@ from controller_manager.testing.csi_driver import SimulatedDriver
 from controller_manager.testing.fault_injector import FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
 from controllers.shared.claims import size_of
+from tests.scenarios.faults import random_choice
 from tests.scenarios.storage import add, claim, storage_class, volume
-from tests.scenarios.trials import one_of
 
 FLAGS = ("--leader-elect=false", "--controllers=persistentvolume-binder,pvc-protection,pv-protection")
 READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
 ROUNDS = 8
-# Backoffs, silent watches noticed, and several comparisons.
+# Time for backoffs, silent watches and several syncs.
 BOUND_TIME = 400.0
 
 
 class World:
-    """Claims that come and go, volumes that people make, and what the store saw of them."""
+    """Random claims and volumes, and a checker of all changes in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
-        self._insisting: set[str] = set()  # uids of claims that were made for a volume by name
+        self._insisting: set[str] = set()  # uids of claims that name their volume
         self._made = 0
         cluster.api.store.subscribe(self._watch)
 
     def _watch(self, changes: Sequence[Change]) -> None:
         for change in changes:
             if change.row.resource == PERSISTENT_VOLUME_CLAIMS.name:
-                self._judge_claim(PersistentVolumeClaim.decode(change.row.data), gone=change.deleted)
+                self._check_claim(PersistentVolumeClaim.decode(change.row.data), gone=change.deleted)
             elif change.row.resource == PERSISTENT_VOLUMES.name:
-                self._judge_volume(PersistentVolume.decode(change.row.data), gone=change.deleted)
+                self._check_volume(PersistentVolume.decode(change.row.data), gone=change.deleted)
 
-    def _judge_claim(self, now: PersistentVolumeClaim, *, gone: bool) -> None:
+    def _check_claim(self, now: PersistentVolumeClaim, *, gone: bool) -> None:
         uid, name = now.metadata.uid, now.spec.volume_name
         if gone:
             self.claims.pop(uid, None)
@@ -70,58 +70,62 @@ class World:
         if before is None and name:
             self._insisting.add(uid)
         if before is not None and before.spec.volume_name not in ("", name):
-            self.wrong.append(f"{now.metadata.name} names another volume")
+            self.violations.append(f"{now.metadata.name} changed its volume")
         others = [one for one in self.claims.values() if one.metadata.uid != uid and one.spec.volume_name == name]
         has_it = now.status.phase == BOUND or uid not in self._insisting
         if name and has_it and any(one.status.phase == BOUND for one in others):
-            self.wrong.append(f"{name} is given twice")
+            self.violations.append(f"{name} is bound twice")
         self.claims[uid] = now
 
-    def _judge_volume(self, now: PersistentVolume, *, gone: bool) -> None:
+    def _check_volume(self, now: PersistentVolume, *, gone: bool) -> None:
         name, reference = now.metadata.name, now.spec.claim_ref
         user = self.claims.get(reference.uid) if reference is not None else None
         before = self.volumes.get(name)
         has_it = user is not None and user.spec.volume_name in ("", name)
         fell = before is not None and before.status.phase != RELEASED and now.status.phase == RELEASED
         if has_it and (fell or (gone and now.status.phase == BOUND)):
-            self.wrong.append(f"{name} is taken from its claim")
+            self.violations.append(f"{name} is taken from its claim")
         if gone:
             self.volumes.pop(name, None)
         else:
             self.volumes[name] = now
 
-    async def ask(self) -> None:
-        """Somebody makes a claim, for a volume of the driver or for what there is; maybe of a name that was there."""
+    async def make_claim(self) -> None:
+        """Create a claim for a provisioned or an existing volume, sometimes with the name of a former claim."""
         self._made += 1
-        size = f"{one_of((1, 2, 3))}Gi"
-        made = claim(f"c{one_of(range(8))}", size, storageClassName=one_of(("", "fast", "fast")))
+        size = f"{random_choice((1, 2, 3))}Gi"
+        made = claim(f"c{random_choice(range(8))}", size, storageClassName=random_choice(("", "fast", "fast")))
         try:
             await add(self.cluster, made)
         except AlreadyExists:
             return
 
-    async def insist(self) -> None:
-        """Somebody makes a claim for a volume by name, which others may have."""
+    async def make_claim_for_volume(self) -> None:
+        """Create a claim that names a volume, which may be taken."""
         if self.volumes:
-            wanted = one_of(list(self.volumes.values()))
+            wanted = random_choice(list(self.volumes.values()))
             name, kind = wanted.metadata.name, wanted.spec.storage_class_name
             with contextlib.suppress(AlreadyExists):
-                await add(self.cluster, claim(f"c{one_of(range(8))}", "1Gi", storageClassName=kind, volumeName=name))
+                await add(
+                    self.cluster, claim(f"c{random_choice(range(8))}", "1Gi", storageClassName=kind, volumeName=name)
+                )
 
-    async def offer(self) -> None:
-        """Somebody makes a volume, to be kept or emptied."""
+    async def make_volume(self) -> None:
+        """Create a volume with the policy Retain or Recycle."""
         self._made += 1
-        policy = one_of(("Retain", "Recycle"))
-        size = f"{one_of((1, 2, 3, 4))}Gi"
+        policy = random_choice(("Retain", "Recycle"))
+        size = f"{random_choice((1, 2, 3, 4))}Gi"
         await add(self.cluster, volume(f"v{self._made}", size, persistentVolumeReclaimPolicy=policy))
 
-    async def drop(self) -> None:
-        """Somebody deletes a claim."""
+    async def delete_claim(self) -> None:
+        """Delete a claim."""
         if self.claims:
-            await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one_of(list(self.claims.values()))))
+            await self.cluster.client.delete(
+                PERSISTENT_VOLUME_CLAIMS, key_of(random_choice(list(self.claims.values())))
+            )
 
     async def check(self, driver: SimulatedDriver) -> None:
-        """Raise AssertionError unless all is bound as it should be."""
+        """Raise AssertionError unless all claims and volumes are bound correctly."""
         for one in self.claims.values():
             if one.metadata.uid in self._insisting and one.status.phase != BOUND:
                 continue
@@ -139,21 +143,23 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_volume_is_given_twice_or_taken_from_its_claim() -> None:
+async def test_volumes_are_bound_once_and_stay_bound_despite_faults() -> None:
     async with Cluster() as cluster, SimulatedDriver(cluster) as driver:
         world = World(cluster)
         async with PodAgent(cluster, ends=lambda _: int(random_source().uniform(0, 1) < 0.2)):
             await add(cluster, storage_class())
             injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-            acts = (injector.kill, injector.cut, injector.deafen)
+            make = (world.make_claim, world.make_claim, world.make_claim_for_volume, world.make_volume)
+            actions = (*make, world.delete_claim)
+            failures = (injector.kill, injector.cut, injector.deafen)
             for _ in range(ROUNDS):
                 for _ in range(2):
-                    await one_of((world.ask, world.ask, world.insist, world.offer, world.drop))()
-                await one_of(acts)()
+                    await random_choice(actions)()
+                await random_choice(failures)()
                 await cluster.sleep(random_source().uniform(0, 40))
             await injector.heal()
             for number in range(len(world.claims)):
                 await add(cluster, volume(f"enough-{number}", "5Gi"))
             await cluster.sleep(BOUND_TIME)
-            assert world.wrong == []
+            assert world.violations == []
             await world.check(driver)

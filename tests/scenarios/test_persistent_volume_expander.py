@@ -1,4 +1,4 @@
-"""Claims that ask for more, in virtual time: the one who can give it is told, or the volume is said to be larger."""
+"""Expansion of claims, in virtual time: an external resizer is notified, or the volume gets the new size."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ FLEX = {"flexVolume": {"driver": "example.com/flex"}}
 
 
 async def make_bound(cluster: Cluster, mode: str = "Filesystem", **source: Any) -> None:
-    """Make a claim of 1 Gi that is bound to a volume of that size."""
+    """Create a claim of 1 Gi that is bound to a volume of that size."""
     await add(cluster, storage_class(allowVolumeExpansion=True))
     await add(cluster, claim(volumeName="v", storageClassName="fast", volumeMode=mode))
     uid = (await the_claim(cluster)).metadata.uid
@@ -40,7 +40,7 @@ async def ask_for(cluster: Cluster, size: str) -> None:
     await cluster.settle()
 
 
-async def test_another_controller_expands_what_is_of_a_driver() -> None:
+async def test_csi_volume_is_left_to_external_resizer() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, csi={"driver": "csi.example.com", "volumeHandle": "h"})
@@ -51,7 +51,7 @@ async def test_another_controller_expands_what_is_of_a_driver() -> None:
         assert (await the_claim(cluster)).metadata.annotations is None
 
 
-async def test_the_driver_that_took_over_is_named() -> None:
+async def test_migrated_volume_names_its_csi_resizer() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, awsElasticBlockStore={"volumeID": "v"})
@@ -61,7 +61,7 @@ async def test_the_driver_that_took_over_is_named() -> None:
         assert (await the_claim(cluster)).metadata.annotations == resizer
 
 
-async def test_a_flex_volume_grows_on_its_node() -> None:
+async def test_flex_volume_is_resized_on_its_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, **FLEX)
@@ -76,7 +76,7 @@ async def test_a_flex_volume_grows_on_its_node() -> None:
         assert (await the_volume(cluster)).metadata.annotations is None
 
 
-async def test_a_block_volume_has_grown_at_once() -> None:
+async def test_block_volume_is_resized_at_once() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await make_bound(cluster, mode="Block", **FLEX)

@@ -1,10 +1,9 @@
-"""A volume that is to grow, while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Expansion of a volume under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. The volume never becomes smaller, nor larger than its claim has asked for; the claim never has more than the volume.
-2. Once everything works again, claim and volume have the size that was asked for at last, and nothing is said of what
-   was before.
+1. The volume never shrinks and never exceeds the request of its claim; the claim's capacity never exceeds the volume.
+2. After recovery claim and volume have the size that was requested last, and no old conditions.
 """
 
 from collections.abc import Sequence
@@ -25,19 +24,19 @@ from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.persistent_volume_expander import finished
 from controllers.shared.claims import size_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.storage import the_claim, the_volume
 from tests.scenarios.test_persistent_volume_expander import FLEX, ON, make_bound
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 READ = (PERSISTENT_VOLUME_CLAIMS.path(), PERSISTENT_VOLUMES.path(), PODS.path())
 ACTIONS = 12
 
 
 class Sizes:
-    """What the claim asks for and has, and how large the volume is, in bytes; and what was wrong with that."""
+    """The requested and actual sizes of claim and volume in bytes, and violations of the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._asked = self._given = self._has = 0
         cluster.api.store.subscribe(self._watch)
 
@@ -50,19 +49,19 @@ class Sizes:
             elif change.row.resource == PERSISTENT_VOLUMES.name:
                 given = int(size_of(PersistentVolume.decode(change.row.data).spec.capacity))
                 if given < self._given:
-                    self.wrong.append("the volume became smaller")
+                    self.violations.append("the volume became smaller")
                 self._given = given
             if self._given > self._asked:
-                self.wrong.append("the volume is larger than was asked for")
+                self.violations.append("the volume is larger than was asked for")
             if self._given and self._has > self._given:
-                self.wrong.append("the claim has more than the volume")
+                self.violations.append("the claim has more than the volume")
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_volume_gets_the_size_that_was_asked_for() -> None:
+async def test_volume_gets_requested_size_despite_faults() -> None:
     async with Cluster() as cluster:
         sizes = Sizes(cluster)
-        await make_bound(cluster, mode=one_of(("Filesystem", "Block")), **FLEX)
+        await make_bound(cluster, mode=random_choice(("Filesystem", "Block")), **FLEX)
         replica = await cluster.manage(*ON, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, ON, READ)
         wanted = 1
@@ -80,14 +79,14 @@ async def test_a_volume_gets_the_size_that_was_asked_for() -> None:
                 done = finished(claim, (volume.spec.capacity or {})[STORAGE])
                 await cluster.client.update(PERSISTENT_VOLUME_CLAIMS, done, subresource="status")
 
-        await go_on(cluster, (ask, ask, grow, grow, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
-        for _ in range(2):  # one that was begun may be of an earlier size
+        await run_random_actions(cluster, (ask, ask, grow, grow, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
+        for _ in range(2):  # an expansion that has begun may be to an earlier size
             await grow()
             await cluster.advance(60)
         claim, volume = await the_claim(cluster), await the_volume(cluster)
-        assert sizes.wrong == []
+        assert sizes.violations == []
         assert volume.spec.capacity == claim.status.capacity == {STORAGE: f"{wanted}Gi"}
         assert not claim.status.conditions
         assert not volume.metadata.annotations
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

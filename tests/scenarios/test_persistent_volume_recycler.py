@@ -1,4 +1,4 @@
-"""Volumes of the policy Recycle: a pod empties them for the next claim, in virtual time."""
+"""Volumes with the policy Recycle are emptied by a pod for the next claim, in virtual time."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def recycled(**source: Any) -> Any:
     return volume(size="3Gi", persistentVolumeReclaimPolicy="Recycle", **source)
 
 
-async def release(cluster: Cluster) -> None:
+async def delete_claim(cluster: Cluster) -> None:
     await cluster.advance(PERIOD)
     assert (await the_claim(cluster)).status.phase == "Bound"
     await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, CLAIM)
@@ -46,11 +46,11 @@ async def release(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("flags", "seconds"), [((), 90), (TIMEOUTS, 120), (("--pv-recycler-minimum-timeout-hostpath=500",), 500)]
 )
-async def test_a_pod_empties_a_volume_for_the_next_claim(flags: tuple[str, ...], seconds: int) -> None:
+async def test_recycler_pod_empties_volume_for_next_claim(flags: tuple[str, ...], seconds: int) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, *flags)
         await add(cluster, recycled(), claim())
-        await release(cluster)
+        await delete_claim(cluster)
         await cluster.settle()
         made = json.loads((await cluster.client.get(PODS, Key("default", "recycler-for-v"))).raw)
         assert made["spec"]["activeDeadlineSeconds"] == seconds
@@ -65,12 +65,12 @@ async def test_a_pod_empties_a_volume_for_the_next_claim(flags: tuple[str, ...],
             assert await is_gone(cluster, PODS, "recycler-for-v")
 
 
-async def test_a_volume_that_cannot_be_emptied_has_failed_until_it_can() -> None:
+async def test_failed_recycling_marks_volume_failed_until_retried() -> None:
     code = 1
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: code):
         await cluster.manage(*ON)
         await add(cluster, recycled(), claim())
-        await release(cluster)
+        await delete_claim(cluster)
         await cluster.sleep(10)
         assert (await the_volume(cluster)).status.phase == "Failed"
         assert "VolumeFailedRecycle" in await reasons(cluster, "v")
@@ -79,13 +79,13 @@ async def test_a_volume_that_cannot_be_emptied_has_failed_until_it_can() -> None
         assert (await the_volume(cluster)).status.phase == "Available"
 
 
-async def test_a_pod_of_that_name_that_was_not_made_here_empties_nothing() -> None:
+async def test_foreign_pod_with_recycler_name_is_not_trusted() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         await cluster.manage(*ON)
         await add(cluster, recycled(), claim(), pod("recycler-for-v", "other"))
         forged = (await cluster.client.get(PODS, Key("default", "recycler-for-v"))).metadata.uid
         await cluster.advance(PERIOD)
-        await release(cluster)
+        await delete_claim(cluster)
         uids = set()
         for _ in range(20):
             await cluster.sleep(1)
@@ -99,7 +99,7 @@ async def test_a_pod_of_that_name_that_was_not_made_here_empties_nothing() -> No
 @pytest.mark.flag("pv-recycler-increment-timeout-nfs")
 @pytest.mark.flag("pv-recycler-pod-template-filepath-hostpath")
 @pytest.mark.parametrize("kind", ["nfs", "hostpath"])
-async def test_the_pod_is_as_a_file_says(tmp_path: Path, kind: str) -> None:
+async def test_recycler_pod_uses_template_file(tmp_path: Path, kind: str) -> None:
     spec = {
         "containers": [{"name": "own", "image": "own"}],
         "volumes": [{"name": "scrubbed"}],
@@ -114,7 +114,7 @@ async def test_the_pod_is_as_a_file_says(tmp_path: Path, kind: str) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, *flags)
         await add(cluster, recycled(**source), claim())
-        await release(cluster)
+        await delete_claim(cluster)
         await cluster.settle()
         made = json.loads((await cluster.client.get(PODS, Key("kube-system", "recycler-for-v"))).raw)["spec"]
         assert made["containers"][0]["image"] == "own"

@@ -1,7 +1,7 @@
-"""Claims, volumes and the pods that empty them go through the same states as with kube-controller-manager 1.36.
+"""Claims, volumes and recycler pods go through the states recorded from kube-controller-manager 1.36.
 
-`persistent_volumes.jsonl` holds what was done to a real API server, all states of all objects that followed, and the
-events; managers compared claims and volumes every second. Times, uids, sentences and images are left out.
+`persistent_volumes.jsonl` has the requests to a real API server, all following states of all objects, and the events;
+the manager synced every second. Times, uids, messages and images are left out.
 """
 
 import json
@@ -34,7 +34,7 @@ MERGE = "application/merge-patch+json"
 
 
 def shown(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return what is compared of an object."""
+    """Return the compared part of an object."""
     meta, spec, status = tree["metadata"], tree["spec"], tree.get("status", {})
     common = {
         "phase": status.get("phase"),
@@ -46,7 +46,7 @@ def shown(tree: dict[str, Any]) -> dict[str, Any]:
         keys = ("activeDeadlineSeconds", "restartPolicy")
         volumes = [{k: v for k, v in one.items() if k != "projected"} for one in spec.get("volumes", [])]
         kept = [one for one in volumes if len(one) > 1]
-        del common["deleting"]  # which some servers say once more before a pod goes at once
+        del common["deleting"]  # which some servers report again before a pod is deleted at once
         return {**common, **{key: spec.get(key) for key in keys}, "volumes": kept}
     if "persistentVolumeReclaimPolicy" in spec:
         claim = spec.get("claimRef") or {}
@@ -64,16 +64,16 @@ def shown(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def sequence(states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return states without those that are as the one before, each as what is new in it."""
+    """Return the changes between successive different states."""
     different = [key for key, _ in groupby(states)]
-    told = []
+    differences = []
     for before, after in zip([{}, *different], different, strict=False):
-        told.append({key: value for key, value in after.items() if value != before.get(key)})
-    return told
+        differences.append({key: value for key, value in after.items() if value != before.get(key)})
+    return differences
 
 
 class Sequences:
-    """The states of all objects that the store saw."""
+    """Records the states of all objects in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._states: dict[str, list[dict[str, Any]]] = {}
@@ -87,13 +87,13 @@ class Sequences:
                 states = self._states.setdefault(f"{resource.kind}/{tree['metadata']['name']}", [])
                 states.append({"gone": True} if change.deleted else shown(tree))
 
-    def told(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the sequence of each object."""
+    def by_object(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the state changes of each object."""
         return {name: sequence(states) for name, states in self._states.items()}
 
 
 async def take(cluster: Cluster, step: dict[str, Any]) -> None:
-    """Do what was done to the real server."""
+    """Run a recorded step."""
     match step:
         case {"wait": seconds}:
             await cluster.sleep(seconds)
@@ -115,7 +115,7 @@ def path_of(kind: str, name: str, subresource: str = "") -> str:
 
 
 async def filled(cluster: Cluster, tree: Any) -> Any:
-    """Return an object with the uid of a claim where it is to have that."""
+    """Return an object with the uid of its claim filled in."""
     reference = tree["spec"].get("claimRef", {}) if "spec" in tree else {}
     if not reference.get("uid", "").startswith("$uid:"):
         return tree
@@ -133,13 +133,13 @@ async def reasons(cluster: Cluster) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-async def test_all_goes_as_it_went(row: dict[str, Any]) -> None:
+async def test_volume_states_match_recorded_steps(row: dict[str, Any]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
-        await cluster.sleep(1.3)  # claims and volumes are not compared just when something is done
+        await cluster.sleep(1.3)  # so that periodic syncs do not coincide with steps
         sequences = Sequences(cluster)
         for step in row["steps"]:
             await take(cluster, step)
         await cluster.sleep(0.5)
-        assert sequences.told() == row["states"]
+        assert sequences.by_object() == row["states"]
         assert await reasons(cluster) == row["events"]

@@ -1,4 +1,4 @@
-"""Pods that nobody else deletes, in a whole cluster and in virtual time."""
+"""The pod garbage collector in a whole cluster, in virtual time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ async def make_node(cluster: Cluster, name: str = "n") -> None:
 async def make_pod(
     cluster: Cluster, name: str = "p", *, node: str = "n", status: Tree | None = None, hold: bool = False
 ) -> None:
-    """A pod with a status; with `hold` a finalizer keeps it."""
+    """Create a pod with a status; with `hold` it has a finalizer."""
     metadata = {"name": name, "namespace": "default", "finalizers": ["example.org/hold"] if hold else []}
     spec = {"nodeName": node, "containers": [{"name": "main", "image": "example.org/app"}]}
     await cluster.client.create(PODS, Pod.decode(msgspec.json.encode({"metadata": metadata, "spec": spec})))
@@ -52,7 +52,7 @@ def reason(pod: Pod) -> str:
 @pytest.mark.parametrize(
     ("threshold", "kept"), [(2, {"p-2", "p-3", "runs"}), (0, {f"p-{n}" for n in range(5)} | {"runs"})]
 )
-async def test_ended_pods_beyond_the_threshold_go(threshold: int, kept: set[str]) -> None:
+async def test_finished_pods_beyond_threshold_are_deleted(threshold: int, kept: set[str]) -> None:
     async with Cluster() as cluster:
         await make_node(cluster)
         await make_pod(cluster, "runs", status={"phase": "Running"})
@@ -65,7 +65,7 @@ async def test_ended_pods_beyond_the_threshold_go(threshold: int, kept: set[str]
         assert set(await pods(cluster)) == kept
 
 
-async def test_each_pass_looks_for_ended_pods_anew() -> None:
+async def test_each_pass_deletes_newly_finished_pods() -> None:
     async with Cluster() as cluster:
         await make_node(cluster)
         await cluster.manage(*FLAGS, "--terminated-pod-gc-threshold=1")
@@ -79,7 +79,7 @@ async def test_each_pass_looks_for_ended_pods_anew() -> None:
         assert set(await pods(cluster)) == {"new"}
 
 
-async def test_pods_of_a_node_that_is_gone_go_after_the_quarantine() -> None:
+async def test_pods_of_deleted_node_are_deleted_after_quarantine() -> None:
     async with Cluster() as cluster:
         await make_node(cluster)
         await make_node(cluster, "other")
@@ -106,7 +106,7 @@ async def test_pods_of_a_node_that_is_gone_go_after_the_quarantine() -> None:
         assert {name: pod.metadata.resource_version for name, pod in (await pods(cluster)).items()} == versions
 
 
-async def test_a_node_that_returns_in_time_keeps_its_pods() -> None:
+async def test_node_recreated_in_time_keeps_its_pods() -> None:
     async with Cluster() as cluster:
         await make_node(cluster)
         await make_pod(cluster)
@@ -119,16 +119,16 @@ async def test_a_node_that_returns_in_time_keeps_its_pods() -> None:
         assert set(await pods(cluster)) == {"p"}
 
 
-async def test_a_node_is_gone_when_the_server_says_so_and_not_before() -> None:
-    """The manager hears nothing of nodes any more, and of this one it was never told."""
+async def test_node_counts_as_deleted_only_when_server_confirms() -> None:
+    """The manager's watch of nodes is broken, and it has never seen this node."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.settle()
 
-        def deaf(request: Request) -> Response | None:
+        def break_watch(request: Request) -> Response | None:
             return Response(500, {}, b"deaf") if request.path == "/api/v1/nodes" else None
 
-        replica.network.intercept(deaf)
+        replica.network.intercept(break_watch)
         replica.network.cut()
         replica.network.heal()
         await make_node(cluster)
@@ -140,7 +140,7 @@ async def test_a_node_is_gone_when_the_server_says_so_and_not_before() -> None:
         assert set(await pods(cluster)) == set()
 
 
-async def test_nothing_is_gone_while_the_server_does_not_say() -> None:
+async def test_node_stays_while_server_does_not_answer() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await make_pod(cluster, node="lost")
@@ -154,7 +154,7 @@ async def test_nothing_is_gone_while_the_server_does_not_say() -> None:
         assert set(await pods(cluster)) == set()
 
 
-async def test_pods_being_deleted_leave_a_node_out_of_service() -> None:
+async def test_terminating_pods_of_out_of_service_node_are_deleted() -> None:
     async with Cluster() as cluster:
         await make_node(cluster)
         await ready(cluster, "Unknown")
@@ -174,7 +174,7 @@ async def test_pods_being_deleted_leave_a_node_out_of_service() -> None:
         assert left["held"].metadata.deletion_grace_period_seconds == 0
 
 
-async def test_a_node_that_is_ready_is_in_service_whatever_its_taints_say() -> None:
+async def test_out_of_service_taint_on_ready_node_is_ignored() -> None:
     async with Cluster() as cluster:
         await make_node(cluster)
         await ready(cluster, "True")
@@ -186,7 +186,7 @@ async def test_a_node_that_is_ready_is_in_service_whatever_its_taints_say() -> N
         assert set(await pods(cluster)) == {"goes"}
 
 
-async def test_pods_that_were_never_bound_fail_when_they_are_deleted() -> None:
+async def test_unscheduled_terminating_pods_fail_and_are_deleted() -> None:
     async with Cluster() as cluster:
         await make_pod(cluster, node="", hold=True)
         await make_pod(cluster, "waits", node="")
@@ -201,7 +201,7 @@ async def test_pods_that_were_never_bound_fail_when_they_are_deleted() -> None:
             await cluster.client.get(PODS, Key("default", "p"))
 
 
-async def test_forced_deletions_and_their_failures_are_counted() -> None:
+async def test_metrics_count_forced_deletions_and_failures() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
 
@@ -220,7 +220,7 @@ async def test_forced_deletions_and_their_failures_are_counted() -> None:
         assert f"pod_gc_collector_force_delete_pod_errors_total{labels} 1\n" in page
 
 
-async def test_a_pass_comes_at_the_end_of_a_period_in_which_something_changed() -> None:
+async def test_pass_runs_only_after_a_period_with_changes() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
 

@@ -1,14 +1,14 @@
-"""The pod garbage collector while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""The pod garbage collector under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A pod that has not ended is taken for an orphan only if its node was away at some time within the last `LATENESS`
-   seconds, whatever the manager's copies say and however new it is.
-2. A pod has ended, or is Failed, before it is deleted; an orphan says why.
-3. A pod whose node was never away is deleted only if it was once among the oldest of those that had ended, beyond the
+1. An unfinished pod counts as orphan only if its node was deleted at some time within the last `LATENESS` seconds,
+   whatever the caches have and however new the manager is.
+2. A pod has finished, or is Failed, before it is deleted; an orphan has a reason.
+3. A pod whose node was never deleted is deleted only if it was once among the oldest finished pods beyond the
    threshold.
-4. Once everything works again, all pods of nodes that are gone are deleted within the quarantine and `BOUND`, and no
-   more ended pods are there than the threshold allows; the newest are.
+4. After recovery pods of deleted nodes are deleted within the quarantine and `BOUND`, and no more finished pods remain
+   than the threshold allows; the newest remain.
 """
 
 import contextlib
@@ -26,32 +26,32 @@ from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 
 THRESHOLD = 3
 FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
 READ = ("/api/v1/nodes", "/api/v1/pods")
 ROUNDS = 16
-# From the answer that a node is gone to the deletion of its pods: two requests, each delayed or refused for a while.
+# Seconds between the read without the node and the deletion of its pods: two requests, each delayed or rejected.
 LATENESS = 20.0
-# The quarantine, two passes, a silent watch noticed.
+# The quarantine, two passes, and a silent watch.
 BOUND = 200.0
 NODES_THERE = ("a", "b", "c")
 ENDED = ("Succeeded", "Failed")
 
 
 class World:
-    """Nodes that come and go, pods that end, and what became of them."""
+    """Nodes that are created and deleted, pods that finish, and a checker of deletions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
-        # When each node was last seen to be away; those that are there now.
+        self.violations: list[str] = []
+        # When each node was last absent; the existing nodes.
         self.away: dict[str, float] = {}
         self.there: set[str] = set()
-        # The rows of pods as they are.
+        # The current rows of pods.
         self.pods: dict[str, Row] = {}
-        # The pods that were ever too many, or without a node.
+        # Pods that were once beyond the threshold, or without a node.
         self.doomed: set[str] = set()
         self.born = 0
         cluster.api.store.subscribe(self._watch)
@@ -61,7 +61,7 @@ class World:
             if change.row.resource == "nodes":
                 self._moved(change)
             elif change.row.resource == "pods":
-                self._judge(change)
+                self._check(change)
 
     def _moved(self, change: Change) -> None:
         name = change.row.name
@@ -72,7 +72,7 @@ class World:
             self.there.add(name)
             self.away[name] = monotonic()
 
-    def _judge(self, change: Change) -> None:
+    def _check(self, change: Change) -> None:
         row, before = change.row, self.pods.get(change.row.name)
         is_lost = not self._is_settled(row.field("spec.nodeName"))
         if row.field("spec.nodeName") not in self.there:
@@ -80,29 +80,29 @@ class World:
         if change.deleted:
             self.pods.pop(row.name)
             if row.name not in self.doomed:
-                self.wrong.append(f"{row.name} was deleted although few pods have ended")
+                self.violations.append(f"{row.name} was deleted although few pods have ended")
             if row.field("status.phase") not in ENDED:
-                self.wrong.append(f"{row.name} was not told that it failed")
+                self.violations.append(f"{row.name} was not marked as failed")
             return
         self.pods[row.name] = row
         ended = sorted(self._ended(), key=lambda one: (one.field("metadata.creationTimestamp"), one.name))
         self.doomed.update(one.name for one in ended[: max(0, len(ended) - THRESHOLD)])
         if b"DeletionByPodGC" in row.data and before is not None and b"DeletionByPodGC" not in before.data:
             if not is_lost:
-                self.wrong.append(f"{row.name} was taken for an orphan, and its node is there")
+                self.violations.append(f"{row.name} was deleted as an orphan, but its node exists")
             if row.field("status.phase") != "Failed":
-                self.wrong.append(f"{row.name} was told why, and did not fail")
+                self.violations.append(f"{row.name} has a reason but did not fail")
 
     def _is_settled(self, node: str) -> bool:
-        """Whether the node is there and has been for a while."""
+        """Return whether the node has existed for a while."""
         return node in self.there and monotonic() - self.away[node] > LATENESS
 
     def _ended(self) -> list[Row]:
         return [row for row in self.pods.values() if row.field("status.phase") in ENDED]
 
     async def move(self) -> None:
-        """Take one of two nodes away, or bring it back; the third one stays."""
-        name = one_of(NODES_THERE[:2])
+        """Delete one of two nodes or create it again; the third one stays."""
+        name = random_choice(NODES_THERE[:2])
         if name in self.there:
             await self.cluster.client.delete(NODES, Key("", name))
         else:
@@ -111,34 +111,34 @@ class World:
     async def join(self, name: str) -> None:
         await self.cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
 
-    async def bear(self) -> None:
-        """Make a pod, which runs or ends soon."""
+    async def add_pod(self) -> None:
+        """Create a pod that runs, or finishes soon."""
         self.born += 1
         tree: dict[str, Any] = {"metadata": {"name": f"p-{self.born}", "namespace": "default"}}
-        tree["spec"] = {"nodeName": one_of(NODES_THERE), "containers": [{"name": "c", "image": "i"}]}
+        tree["spec"] = {"nodeName": random_choice(NODES_THERE), "containers": [{"name": "c", "image": "i"}]}
         await self.cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
         with contextlib.suppress(NotFound):
-            phase = {"status": {"phase": one_of(("Running", *ENDED))}}
+            phase = {"status": {"phase": random_choice(("Running", *ENDED))}}
             await self.cluster.client.patch(PODS, Key("default", f"p-{self.born}"), phase, subresource="status")
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
+async def test_exactly_the_garbage_is_collected_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         for name in NODES_THERE:
             await world.join(name)
         for _ in range(6):
-            await world.bear()
+            await world.add_pod()
         injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        people = (world.move, world.move, world.bear, world.bear, world.bear)
-        unheard = (injector.unheard(world.move), injector.unheard(world.bear))
+        people = (world.move, world.move, world.add_pod, world.add_pod, world.add_pod)
+        missed = (injector.unheard(world.move), injector.unheard(world.add_pod))
         for _ in range(ROUNDS):
-            await one_of((*people, *unheard, injector.kill, injector.cut, injector.deafen))()
+            await random_choice((*people, *missed, injector.kill, injector.cut, injector.deafen))()
             await cluster.sleep(random_source().uniform(0, 40))
         await injector.heal()
         await cluster.sleep(BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         left = (await cluster.client.list(PODS)).items
         assert {pod.spec.node_name for pod in left} <= world.there
         assert sum(pod.status.phase in ENDED for pod in left) <= THRESHOLD

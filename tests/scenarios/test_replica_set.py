@@ -1,4 +1,4 @@
-"""Replica sets and replication controllers in a cluster whose pods run, in virtual time."""
+"""Replica sets and replication controllers in a cluster with running pods, in virtual time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,20 +34,20 @@ async def scale(cluster: Cluster, kind: Any, replicas: int) -> None:
 
 
 async def numbers(cluster: Cluster, kind: Any = REPLICA_SETS) -> tuple[int, ...]:
-    """Those of replicas, of fully labeled, of ready and of available ones."""
+    """Return the numbers of replicas, and of fully labeled, ready and available ones."""
     status = (await cluster.client.get(kind, WEB)).status
     return status.replicas, status.fully_labeled_replicas, status.ready_replicas, status.available_replicas
 
 
 def refuse(replica: Replica, method: str) -> None:
-    """Have the server refuse what the manager asks of pods by that method."""
+    """Reject all pod requests of the manager with that method."""
     answer = Response(403, {}, Forbidden("the quota is used up").status().encode())
     asked = "/api/v1/namespaces/default/pods"
     replica.network.intercept(lambda it: answer if it.method == method and it.path.startswith(asked) else None)
 
 
 @KINDS
-async def test_pods_come_and_go_with_the_number_that_is_wanted(kind: Any, make: Make) -> None:
+async def test_pods_follow_replica_count(kind: Any, make: Make) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         made = await cluster.client.create(kind, make(replicas=5))
@@ -78,7 +78,7 @@ async def test_pods_come_and_go_with_the_number_that_is_wanted(kind: Any, make: 
         (REPLICATION_CONTROLLERS, replication_controller, "replication-controller"),
     ],
 )
-async def test_events_come_from_the_component_that_people_look_for(kind: Any, make: Make, reporter: str) -> None:
+async def test_events_have_upstream_component_name(kind: Any, make: Make, reporter: str) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(kind, make(replicas=1))
@@ -88,7 +88,7 @@ async def test_events_come_from_the_component_that_people_look_for(kind: Any, ma
 
 
 @KINDS
-async def test_nothing_is_written_that_nobody_needs(kind: Any, make: Make) -> None:
+async def test_new_set_makes_only_needed_writes(kind: Any, make: Make) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         writes: list[str] = []
@@ -100,7 +100,7 @@ async def test_nothing_is_written_that_nobody_needs(kind: Any, make: Make) -> No
 
 
 @KINDS
-async def test_pods_that_match_are_adopted_and_those_that_no_longer_do_are_released(kind: Any, make: Make) -> None:
+async def test_matching_pods_are_adopted_and_others_released(kind: Any, make: Make) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(PODS, builders.pod("orphan", labels={"app": "web"}))
@@ -118,12 +118,12 @@ async def test_pods_that_match_are_adopted_and_those_that_no_longer_do_are_relea
         assert await numbers(cluster, kind) == (2, 2, 2, 2)
         await label(cluster, released, app="web")
         await cluster.settle()
-        # It is adopted anew, and one of the three is too many.
+        # It is adopted again, and one of the three is surplus.
         assert await numbers(cluster, kind) == (2, 2, 2, 2)
         assert len([pod for pod in await pods(cluster) if pod.metadata.labels == {"app": "web"}]) == 2
 
 
-async def test_a_pod_that_one_releases_is_adopted_by_another() -> None:
+async def test_released_pod_is_adopted_by_another_set() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set("web", 1))
@@ -138,7 +138,7 @@ async def test_a_pod_that_one_releases_is_adopted_by_another() -> None:
 
 @KINDS
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-async def test_a_pod_that_ended_is_replaced_and_stays(kind: Any, make: Make, phase: str) -> None:
+async def test_finished_pod_is_replaced_but_not_deleted(kind: Any, make: Make, phase: str) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(kind, make(replicas=2))
@@ -150,7 +150,7 @@ async def test_a_pod_that_ended_is_replaced_and_stays(kind: Any, make: Make, pha
 
 
 @KINDS
-async def test_a_pod_is_available_once_it_was_ready_for_long_enough(kind: Any, make: Make) -> None:
+async def test_pod_is_available_after_min_ready_seconds(kind: Any, make: Make) -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=5):
         await cluster.manage(*FLAGS)
         await cluster.client.create(kind, make(replicas=2, minReadySeconds=60))
@@ -160,7 +160,7 @@ async def test_a_pod_is_available_once_it_was_ready_for_long_enough(kind: Any, m
         assert await numbers(cluster, kind) == (2, 2, 2, 2)
 
 
-async def test_pods_that_are_being_deleted_are_counted_apart() -> None:
+async def test_terminating_pods_are_counted_separately() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=30) as agent:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
@@ -174,7 +174,7 @@ async def test_pods_that_are_being_deleted_are_counted_apart() -> None:
         assert (status.replicas, status.terminating_replicas) == (1, 0)
 
 
-async def test_a_replication_controller_says_nothing_of_pods_that_are_being_deleted() -> None:
+async def test_replication_controller_status_omits_terminating_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster, stop=30):
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICATION_CONTROLLERS, replication_controller(replicas=1))
@@ -183,9 +183,7 @@ async def test_a_replication_controller_says_nothing_of_pods_that_are_being_dele
 
 
 @KINDS
-async def test_one_pod_is_tried_while_all_are_refused_and_the_condition_goes_with_the_trouble(
-    kind: Any, make: Make
-) -> None:
+async def test_rejected_pods_are_retried_singly_and_reported(kind: Any, make: Make) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.settle()
@@ -201,7 +199,7 @@ async def test_one_pod_is_tried_while_all_are_refused_and_the_condition_goes_wit
         replica.network.intercept(answer)
         await cluster.client.create(kind, make(replicas=100))
         await cluster.sleep(0.001)
-        assert len(tried) == 2  # at once, and when its own status has come back
+        assert len(tried) == 2  # at once, and when the watch reports its own status write
         await cluster.sleep(10)
         assert len(tried) < 20
         found = await cluster.client.get(kind, WEB)
@@ -215,7 +213,7 @@ async def test_one_pod_is_tried_while_all_are_refused_and_the_condition_goes_wit
         assert len(await owned(cluster)) == 100
 
 
-async def test_a_deletion_that_is_refused_keeps_no_other_from_being_made() -> None:
+async def test_rejected_pod_deletion_does_not_block_others() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=4))
@@ -235,7 +233,7 @@ async def test_a_deletion_that_is_refused_keeps_no_other_from_being_made() -> No
         assert (await cluster.client.get(REPLICA_SETS, WEB)).status.conditions == ()
 
 
-async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong() -> None:
+async def test_terminating_namespace_gets_no_pods_and_no_errors() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
@@ -250,12 +248,12 @@ async def test_in_a_namespace_that_ends_nothing_is_created_and_nothing_is_wrong(
         assert (await cluster.client.list(EVENTS, "old")).items == []
 
 
-async def test_a_set_that_is_being_deleted_keeps_its_pods_as_they_are() -> None:
+async def test_deleting_set_does_not_change_its_pods() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=2))
         await cluster.settle()
-        # Nobody collects garbage here: with an orphaning deletion it stays until somebody does.
+        # No garbage collector runs, so a set with orphaning deletion stays.
         await cluster.client.delete(REPLICA_SETS, WEB, propagation="Orphan")
         await scale(cluster, REPLICA_SETS, 5)
         (first, _) = await owned(cluster)
@@ -265,7 +263,7 @@ async def test_a_set_that_is_being_deleted_keeps_its_pods_as_they_are() -> None:
         assert (await numbers(cluster))[0] == 1
 
 
-async def test_scale_down_takes_the_pods_of_crowded_nodes_of_the_whole_workload() -> None:
+async def test_scale_down_prefers_pods_on_crowded_nodes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d-uid", "controller": True}
@@ -285,22 +283,22 @@ async def test_scale_down_takes_the_pods_of_crowded_nodes_of_the_whole_workload(
         assert left.spec.node_name == "a"
 
 
-def deafen(replica: Replica, path: str = "/api/v1/pods") -> None:
-    """Let the local copy of a collection grow old, while everything else is possible."""
+def stop_watches(replica: Replica, path: str = "/api/v1/pods") -> None:
+    """Stop the watch of a collection; everything else works."""
     replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
     replica.network.cut()
     replica.network.heal()
 
 
-async def test_while_its_copy_of_pods_is_old_nothing_is_created_twice() -> None:
+async def test_stale_pod_cache_creates_no_pod_twice() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=2))
         await cluster.settle()
-        deafen(replica)
+        stop_watches(replica)
         for wanted in (10, 4, 7):
             await scale(cluster, REPLICA_SETS, wanted)
-            # Its copy is waited for, up to 10 seconds; then it is looked at without.
+            # The controller waits up to 10 seconds for its cache, then continues without.
             await cluster.sleep(25)
             assert len(await owned(cluster)) == wanted
         replica.network.intercept(None)
@@ -309,7 +307,7 @@ async def test_while_its_copy_of_pods_is_old_nothing_is_created_twice() -> None:
         assert len(await owned(cluster)) == 7
 
 
-async def test_a_pod_whose_answer_was_lost_is_not_created_again() -> None:
+async def test_lost_create_answer_creates_no_second_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.settle()
@@ -326,7 +324,7 @@ async def test_a_pod_whose_answer_was_lost_is_not_created_again() -> None:
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))
         while not lost:
             await cluster.sleep(0.0001)
-        # The server had carried it out.
+        # The server had created it.
         made = await cluster.client.get(REPLICA_SETS, WEB)
         pod = builders.pod("web-lost", labels={"app": "web"}, ownerReferences=[_reference(made)])
         await cluster.client.create(PODS, pod)
@@ -362,7 +360,7 @@ def _reference(made: ReplicaSet) -> dict[str, Any]:
         ),
     ],
 )
-async def test_so_many_owners_are_worked_on_at_once(
+async def test_concurrent_syncs_flags_set_workers(
     controller: str, flag: str, kind: Any, make: Make, workers: int
 ) -> None:
     async with Cluster() as cluster:
@@ -374,7 +372,7 @@ async def test_so_many_owners_are_worked_on_at_once(
         assert await most_in_work(cluster, replica, controller) == workers
 
 
-async def test_what_is_scaled_down_is_measured() -> None:
+async def test_scale_down_is_measured() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await cluster.client.create(REPLICA_SETS, replica_set(replicas=3))

@@ -1,4 +1,4 @@
-"""Claims to devices in a whole cluster, in virtual time: made of templates, reserved, freed and deleted."""
+"""Resource claims in a whole cluster, in virtual time: created from templates, reserved, released and deleted."""
 
 import msgspec
 import pytest
@@ -26,8 +26,8 @@ from tests.scenarios.devices import (
     pod,
     template,
 )
+from tests.scenarios.faults import break_watches
 from tests.scenarios.test_manager_flags import most_in_work
-from tests.scenarios.trials import unheard
 
 GPU = {"example.org/gpu": "1"}
 pytestmark = pytest.mark.virtual
@@ -47,7 +47,7 @@ async def reserved(cluster: Cluster, name: str = "shared") -> list[str]:
     return [one.name for one in found.status.reserved_for]
 
 
-async def test_a_claim_is_made_of_a_template_and_noted() -> None:
+async def test_claim_is_created_from_template_and_noted_in_pod_status() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template(labels={"a": "b"}, annotations={"c": "d"}))
@@ -64,14 +64,14 @@ async def test_a_claim_is_made_of_a_template_and_noted() -> None:
         (owner,) = meta.owner_references
         assert (owner.api_version, owner.kind, owner.name, owner.uid) == ("v1", "Pod", "p", made.metadata.uid)
         assert (owner.controller, owner.block_owner_deletion) == (True, None)
-        # Fields that no controller models come along.
+        # Unmodelled fields are copied, too.
         spec = msgspec.json.decode(found["gpu"].raw)["spec"]["devices"]["requests"][0]["exactly"]
         assert spec["capacity"] == {"requests": {"m": "1Gi"}}
         owners = msgspec.json.decode((await cluster.client.get(PODS, Key("default", "p"))).raw)
         assert owners["status"]["resourceClaimStatuses"][0].keys() == {"name", "resourceClaimName"}
 
 
-async def test_no_claim_is_made_for_a_pod_that_is_gone_though_the_copy_of_it_is_old() -> None:
+async def test_stale_cache_creates_no_claim_for_deleted_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(PODS, pod(gpu=MADE))
@@ -85,7 +85,7 @@ async def test_no_claim_is_made_for_a_pod_that_is_gone_though_the_copy_of_it_is_
         assert await claims(cluster) == []
 
 
-async def test_a_pod_waits_for_its_template() -> None:
+async def test_pod_waits_for_missing_template() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(PODS, pod(gpu=MADE))
@@ -99,7 +99,7 @@ async def test_a_pod_waits_for_its_template() -> None:
         assert list(await statuses(cluster)) == ["gpu"]
 
 
-async def test_a_claim_that_somebody_deletes_is_made_anew_under_another_name() -> None:
+async def test_deleted_claim_is_recreated_with_new_name() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
@@ -114,7 +114,7 @@ async def test_a_claim_that_somebody_deletes_is_made_anew_under_another_name() -
         assert {one.metadata.name for one in await claims(cluster)} == set(after.values())
 
 
-async def test_a_name_that_somebody_has_is_left_to_them() -> None:
+async def test_taken_claim_name_leads_to_another_name() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         made = await cluster.client.create(PODS, pod(gpu=MADE))
@@ -134,7 +134,7 @@ async def test_a_name_that_somebody_has_is_left_to_them() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_claim_that_was_made_goes_with_the_end_of_its_pod(phase: str) -> None:
+async def test_generated_claim_is_deleted_when_pod_finishes(phase: str) -> None:
     async with Cluster() as cluster, DeviceScheduler(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
@@ -148,7 +148,7 @@ async def test_a_claim_that_was_made_goes_with_the_end_of_its_pod(phase: str) ->
         assert await claims(cluster) == []
 
 
-async def test_a_shared_claim_is_freed_by_the_last_of_its_pods() -> None:
+async def test_shared_claim_is_deallocated_after_last_pod() -> None:
     async with Cluster() as cluster, DeviceScheduler(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(RESOURCE_CLAIMS, claim())
@@ -170,7 +170,7 @@ async def test_a_shared_claim_is_freed_by_the_last_of_its_pods() -> None:
         assert (found.status.allocation, found.status.reserved_for, found.metadata.finalizers) == (None, (), ())
 
 
-async def test_a_claim_being_deleted_stays_while_it_is_used() -> None:
+async def test_deleting_claim_stays_while_in_use() -> None:
     async with Cluster() as cluster, DeviceScheduler(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(RESOURCE_CLAIMS, claim())
@@ -184,7 +184,7 @@ async def test_a_claim_being_deleted_stays_while_it_is_used() -> None:
         assert await claim_of(cluster) is None
 
 
-async def test_an_allocated_claim_that_nobody_uses_goes_when_it_is_deleted() -> None:
+async def test_unused_allocated_claim_can_be_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await allocate(cluster, await cluster.client.create(RESOURCE_CLAIMS, claim()))
@@ -198,7 +198,7 @@ async def test_an_allocated_claim_that_nobody_uses_goes_when_it_is_deleted() -> 
         assert await claim_of(cluster) is None
 
 
-async def test_an_allocated_claim_is_reserved_for_a_pod_that_is_bound_without() -> None:
+async def test_allocated_claim_is_reserved_for_pod_with_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         made = await cluster.client.create(RESOURCE_CLAIMS, claim())
@@ -217,12 +217,12 @@ async def test_an_allocated_claim_is_reserved_for_a_pod_that_is_bound_without() 
         assert await reserved(cluster) == ["p"]
 
 
-async def test_a_claim_is_freed_of_a_pod_that_came_and_went_unheard() -> None:
+async def test_reservation_of_pod_missed_by_watch_is_removed() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         made = await cluster.client.create(RESOURCE_CLAIMS, claim())
         await cluster.settle()
-        replica.network.intercept(unheard(PODS.path()))
+        replica.network.intercept(break_watches(PODS.path()))
         replica.network.cut()
         replica.network.heal()
         await allocate(cluster, made, await cluster.client.create(PODS, pod(gpu="shared")))
@@ -235,7 +235,7 @@ async def test_a_claim_is_freed_of_a_pod_that_came_and_went_unheard() -> None:
         assert await reserved(cluster) == []
 
 
-async def test_a_reservation_for_nobody_is_dropped_and_one_for_others_than_pods_stays() -> None:
+async def test_only_reservations_of_missing_pods_are_removed() -> None:
     async with Cluster() as cluster:
         made = await cluster.client.create(RESOURCE_CLAIMS, claim())
         there = await cluster.client.create(PODS, pod(node="node-1", gpu="shared"))
@@ -253,7 +253,7 @@ async def test_a_reservation_for_nobody_is_dropped_and_one_for_others_than_pods_
         assert await reserved(cluster) == ["p", "t"]
 
 
-async def test_a_claim_for_extended_resources_goes_with_the_end_of_its_pod() -> None:
+async def test_extended_resource_claim_is_deleted_when_pod_finishes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         user = await cluster.client.create(PODS, pod(node="node-1", resources={"requests": GPU, "limits": GPU}))
@@ -274,7 +274,7 @@ async def test_a_claim_for_extended_resources_goes_with_the_end_of_its_pod() -> 
         assert await claims(cluster) == []
 
 
-async def test_alternatives_are_refused_where_that_feature_is_off() -> None:
+async def test_prioritized_list_is_rejected_without_feature_gate() -> None:
     request = {"name": "gpu", "firstAvailable": [{"name": "big", "deviceClassName": "gpu.example.org"}]}
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, "--feature-gates=DRAPrioritizedList=false")
@@ -289,7 +289,7 @@ async def test_alternatives_are_refused_where_that_feature_is_off() -> None:
         assert len(await claims(cluster)) == 1
 
 
-async def test_claims_are_counted() -> None:
+async def test_metrics_count_claims() -> None:
     async with Cluster() as cluster, DeviceScheduler(cluster):
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await cluster.client.create(RESOURCE_CLAIM_TEMPLATES, template())
@@ -307,7 +307,7 @@ async def test_claims_are_counted() -> None:
 
 @pytest.mark.flag("concurrent-resourceclaim-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_pods_and_claims_are_looked_at_at_once(workers: int) -> None:
+async def test_concurrent_resourceclaim_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = (*FLAGS, "--cluster-api-qps=0.1", "--cluster-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-resourceclaim-syncs={workers}")

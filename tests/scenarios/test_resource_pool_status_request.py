@@ -1,4 +1,4 @@
-"""Requests for the status of pools of devices, in a whole cluster and in virtual time."""
+"""Requests for the status of device pools, in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ async def ask(cluster: Cluster, name: str = "q", **spec: Any) -> None:
     await cluster.client.create(RESOURCE_POOL_STATUS_REQUESTS, ResourcePoolStatusRequest.decode(body))
 
 
-async def told(cluster: Cluster, name: str = "q") -> ResourcePoolStatusRequest | None:
+async def get_request(cluster: Cluster, name: str = "q") -> ResourcePoolStatusRequest | None:
     try:
         return await cluster.client.get(RESOURCE_POOL_STATUS_REQUESTS, Key("", name))
     except NotFound:
         return None
 
 
-async def test_a_request_is_answered_once_and_deleted_an_hour_later() -> None:
+async def test_request_is_answered_once_and_deleted_after_an_hour() -> None:
     async with Cluster(SERVER) as cluster:
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await publish(cluster, "a", pool_spec={"generation": 2})
@@ -53,7 +53,7 @@ async def test_a_request_is_answered_once_and_deleted_an_hour_later() -> None:
         await allocate(cluster, await cluster.client.create(RESOURCE_CLAIMS, claim()))
         await ask(cluster)
         await cluster.settle()
-        found = await told(cluster)
+        found = await get_request(cluster)
         assert found is not None
         assert found.status is not None
         assert found.status.pool_count == 2
@@ -66,34 +66,34 @@ async def test_a_request_is_answered_once_and_deleted_an_hour_later() -> None:
         assert (condition.type, condition.status, condition.reason) == ("Complete", "True", "CalculationComplete")
         await publish(cluster, "d", "more")
         await cluster.advance(3500)
-        assert await told(cluster) == found
+        assert await get_request(cluster) == found
         await cluster.advance(110)
-        assert await told(cluster) is None
+        assert await get_request(cluster) is None
         page = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(page.body, bytes)
         counted = 'resourcepoolstatusrequest_controller_requests_processed_total{driver_name="gpu.example.org"} 1'
         assert counted in page.body.decode().splitlines()
 
 
-async def test_a_pool_with_missing_slices_is_waited_for_and_then_told_of() -> None:
+async def test_incomplete_pool_is_reported_after_waiting() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS)
         await publish(cluster, "a", pool_spec={"resourceSliceCount": 2})
         await ask(cluster)
         await cluster.sleep(5)
-        found = await told(cluster)
+        found = await get_request(cluster)
         assert found is not None
         assert found.status is None
         await publish(cluster, "b", pool_spec={"resourceSliceCount": 2})
         await cluster.sleep(5)
-        found = await told(cluster)
+        found = await get_request(cluster)
         assert found is not None
         assert found.status is not None
         assert found.status.pools[0].total_devices == 4
         await cluster.client.delete(RESOURCE_SLICES, Key("", "b"))
         await ask(cluster, "late")
         await cluster.advance(30)
-        found = await told(cluster, "late")
+        found = await get_request(cluster, "late")
         assert found is not None
         assert found.status is not None
         (pool,) = found.status.pools
@@ -103,7 +103,7 @@ async def test_a_pool_with_missing_slices_is_waited_for_and_then_told_of() -> No
         )
 
 
-async def test_a_limit_bounds_what_is_told() -> None:
+async def test_limit_bounds_reported_pools() -> None:
     async with Cluster(SERVER) as cluster:
         await cluster.manage(*FLAGS)
         for pool in ("c", "a", "b"):
@@ -111,7 +111,7 @@ async def test_a_limit_bounds_what_is_told() -> None:
         await ask(cluster, limit=2)
         await ask(cluster, "one", poolName="b")
         await cluster.settle()
-        found, one = await told(cluster), await told(cluster, "one")
+        found, one = await get_request(cluster), await get_request(cluster, "one")
         assert found is not None
         assert one is not None
         assert found.status is not None

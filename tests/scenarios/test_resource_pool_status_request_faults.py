@@ -1,12 +1,12 @@
-"""Requests for the status of pools, while slices and claims change, requests fail, watches fall silent and managers are
-lost, by seed (virtual time).
+"""Pool status requests under faults (changing slices and claims, failed requests, silent watches, lost managers), by
+seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. An answer, once given, never changes, and tells of each pool what was so at some time: its devices by its slices, how
-   many are allocated by the claims.
-2. A request is kept for an hour after its answer, or a day without one, unless people delete it.
-3. Once everything works again, every request has an answer, new ones a true one, and all go in their time.
+1. An answer never changes, and was correct for each pool at some time: its devices from its slices, its allocated
+   devices from the claims.
+2. A request lives an hour after its answer, or a day without one, unless a user deletes it.
+3. After recovery each request has an answer, that of a new one is correct, and all are deleted in time.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from tests.scenarios.devices import allocate, claim
-from tests.scenarios.test_resource_pool_status_request import FLAGS, SERVER, ask, publish, told
-from tests.scenarios.trials import go_on, one_of, put_forward
+from tests.scenarios.faults import advance_wall_clock, random_choice, run_random_actions
+from tests.scenarios.test_resource_pool_status_request import FLAGS, SERVER, ask, get_request, publish
 
 READ = tuple(kind.path() for kind in (RESOURCE_POOL_STATUS_REQUESTS, RESOURCE_SLICES, RESOURCE_CLAIMS))
 ACTIONS = 25
@@ -43,15 +43,15 @@ KEPT, WAITED = 3600.0, 86400.0
 
 
 class World:
-    """Slices, claims and requests as the store has them, and what people do with them."""
+    """Slices, claims and requests in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.requests: dict[str, ResourcePoolStatusRequest] = {}
-        # Of each pool the numbers of slices and devices, and of devices that are allocated, that there ever were.
+        # By pool, all past numbers of slices, devices and allocated devices.
         self.sizes: set[tuple[str, int, int]] = set()
         self.allocated: set[tuple[str, int]] = {(name, 0) for name in POOLS}
         self._dropped = ""
@@ -69,12 +69,12 @@ class World:
                 if not change.deleted:
                     self.claims[name] = ResourceClaim.decode(change.row.data)
             elif resource == RESOURCE_POOL_STATUS_REQUESTS.name:
-                self._judge(name, ResourcePoolStatusRequest.decode(change.row.data), deleted=change.deleted)
+                self._check(name, ResourcePoolStatusRequest.decode(change.row.data), deleted=change.deleted)
         self.sizes |= {(name, *self.size_of(name)) for name in POOLS}
         self.allocated |= {(name, self.allocated_of(name)) for name in POOLS}
 
     def size_of(self, pool: str) -> tuple[int, int]:
-        """The numbers of slices and devices of the latest generation of a pool."""
+        """Return the numbers of slices and devices of the latest generation of a pool."""
         of_pool = [one.spec for one in self.slices.values() if one.spec.pool.name == pool]
         latest = max((one.pool.generation for one in of_pool), default=0)
         current = [one for one in of_pool if one.pool.generation == latest]
@@ -84,52 +84,54 @@ class World:
         given = (one.status.allocation for one in self.claims.values())
         return sum(device.pool == pool for one in given if one is not None for device in one.devices.results)
 
-    def _judge(self, name: str, found: ResourcePoolStatusRequest, *, deleted: bool) -> None:
+    def _check(self, name: str, found: ResourcePoolStatusRequest, *, deleted: bool) -> None:
         before = self.requests.pop(name, None)
         if not deleted:
             self.requests[name] = found
         if deleted and name != self._dropped and self.age(found) < (WAITED if found.status is None else KEPT):
-            self.wrong.append(f"{name} is deleted after {self.age(found):g} s")
+            self.violations.append(f"{name} is deleted after {self.age(found):g} s")
         if before is not None and before.status is not None and before.status != found.status:
-            self.wrong.append(f"the answer to {name} changes")
+            self.violations.append(f"the answer to {name} changes")
         if found.status is not None:
-            self.wrong += [f"{name}: {one}" for one in found.status.pools if not self.was_so(one)]
+            self.violations += [f"{name}: {one}" for one in found.status.pools if not self.was_so(one)]
 
     def age(self, found: ResourcePoolStatusRequest) -> float:
-        """The seconds since a request was answered, or made if it was not."""
+        """Return the seconds since a request was answered, or created if it was not."""
         since = found.metadata.creation_timestamp
         if found.status is not None:
             since = found.status.conditions[0].last_transition_time
         return (utc_now() - parse_time(since or "")).total_seconds()
 
-    def was_so(self, told: PoolStatus) -> bool:
-        if told.validation_error is not None:
-            return told.total_devices is None
-        size = (told.pool_name, told.resource_slice_count or 0, told.total_devices or 0)
-        free = max((told.total_devices or 0) - (told.allocated_devices or 0), 0)
-        given = (told.pool_name, told.allocated_devices or 0)
-        return size in self.sizes and given in self.allocated and told.available_devices == free
+    def was_so(self, get_request: PoolStatus) -> bool:
+        if get_request.validation_error is not None:
+            return get_request.total_devices is None
+        size = (get_request.pool_name, get_request.resource_slice_count or 0, get_request.total_devices or 0)
+        free = max((get_request.total_devices or 0) - (get_request.allocated_devices or 0), 0)
+        given = (get_request.pool_name, get_request.allocated_devices or 0)
+        return size in self.sizes and given in self.allocated and get_request.available_devices == free
 
     async def publish(self) -> None:
-        made = {"generation": one_of((1, 2, 3)), "resourceSliceCount": one_of((1, 1, 2))}
-        await publish(self.cluster, one_of(SLICES), one_of(POOLS), one_of((0, 1, 2, 5)), pool_spec=made)
+        made = {"generation": random_choice((1, 2, 3)), "resourceSliceCount": random_choice((1, 1, 2))}
+        await publish(
+            self.cluster, random_choice(SLICES), random_choice(POOLS), random_choice((0, 1, 2, 5)), pool_spec=made
+        )
 
     async def withdraw(self) -> None:
-        await self.cluster.client.delete(RESOURCE_SLICES, Key("", one_of(SLICES)))
+        await self.cluster.client.delete(RESOURCE_SLICES, Key("", random_choice(SLICES)))
 
     async def give(self) -> None:
-        await allocate(self.cluster, await self.cluster.client.create(RESOURCE_CLAIMS, claim(one_of(CLAIMS))))
+        await allocate(self.cluster, await self.cluster.client.create(RESOURCE_CLAIMS, claim(random_choice(CLAIMS))))
 
     async def take(self) -> None:
-        key = Key("default", one_of(CLAIMS))
+        key = Key("default", random_choice(CLAIMS))
         await self.cluster.client.patch(RESOURCE_CLAIMS, key, {"status": {"allocation": None}}, subresource="status")
 
     async def ask(self) -> None:
-        await ask(self.cluster, one_of(ASKED), **one_of(({}, {"limit": 1}, {"poolName": "shared"})))
+        await ask(self.cluster, random_choice(ASKED), **random_choice(({}, {"limit": 1}, {"poolName": "shared"})))
 
     async def drop(self, name: str = "") -> None:
-        """Somebody deletes a request."""
-        self._dropped = name or one_of(ASKED)
+        """Delete a request."""
+        self._dropped = name or random_choice(ASKED)
         try:
             await self.cluster.client.delete(RESOURCE_POOL_STATUS_REQUESTS, Key("", self._dropped))
         finally:
@@ -137,15 +139,15 @@ class World:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_answers_are_true_and_are_kept_for_their_time() -> None:
+async def test_answers_are_correct_and_retained_despite_faults() -> None:
     async with Cluster(SERVER) as cluster:
         world = World(cluster)
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
         people = (world.publish, world.publish, world.withdraw, world.give, world.take, *(world.ask,) * 3, world.drop)
 
         async def renew() -> None:
-            """While a manager deletes what is over, somebody else does so, and asks again under that name."""
-            put_forward(one_of((KEPT, KEPT, WAITED)))
+            """Delete an expired request and create one with its name, while a manager deletes it."""
+            advance_wall_clock(random_choice((KEPT, KEPT, WAITED)))
             await faults.kill()
             await cluster.sleep(random_source().uniform(0, 3))
             for name in ASKED:
@@ -153,13 +155,13 @@ async def test_answers_are_true_and_are_kept_for_their_time() -> None:
                     await world.drop(name)
                 await ask(cluster, name)
 
-        await go_on(cluster, (*people, renew, renew, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await run_random_actions(cluster, (*people, renew, renew, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await faults.heal()
         await cluster.sleep(600)
         assert [name for name, one in world.requests.items() if one.status is None] == []
         await ask(cluster, "last")
         await cluster.sleep(60)
-        found = await told(cluster, "last")
+        found = await get_request(cluster, "last")
         assert found is not None
         assert found.status is not None
         for one in found.status.pools:
@@ -169,4 +171,4 @@ async def test_answers_are_true_and_are_kept_for_their_time() -> None:
                 assert numbers == (slices, devices, world.allocated_of(one.pool_name))
         await cluster.sleep(KEPT + 600)
         assert world.requests == {}
-        assert world.wrong == []
+        assert world.violations == []

@@ -1,6 +1,6 @@
 """Resource quotas in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, the status of each quota says what its objects use.
+Invariant: once the cluster is quiet, the status of each quota is what its objects use.
 """
 
 import json
@@ -19,7 +19,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.resource_quota.controller import SPECS
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 from tests.scenarios.test_custom_resources import DEFINITIONS, SOON, WIDGETS, define, send, widget
 
 pytestmark = pytest.mark.virtual
@@ -43,8 +43,10 @@ async def used(cluster: Cluster, name: str = "q") -> Mapping[str, str] | None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_recorded_rows(row: Any) -> None:
-    """As Kubernetes 1.36 and its controller answered; what was asked again until it came is asked once it is quiet."""
+async def test_quota_matches_recorded_steps(row: Any) -> None:
+    """The answers are those of Kubernetes 1.36 and its controller; requests that the recording repeated are sent once
+    the cluster is quiet.
+    """
     async with Cluster(("--disable-admission-plugins=ServiceAccount",)) as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         await cluster.settle()
@@ -62,7 +64,7 @@ async def test_recorded_rows(row: Any) -> None:
                 assert found["status"]["message"] == step["status"]["message"]
 
 
-async def test_what_comes_and_goes_is_counted() -> None:
+async def test_used_follows_created_and_deleted_objects() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         client = cluster.client
@@ -99,12 +101,12 @@ async def start(cluster: Cluster, *quotas: ResourceQuota, flags: tuple[str, ...]
     return manager
 
 
-async def status(cluster: Cluster, name: str, **said: Any) -> None:
-    await cluster.client.patch(PODS, Key("default", name), {"status": said}, subresource="status")
+async def status(cluster: Cluster, name: str, **fields: Any) -> None:
+    await cluster.client.patch(PODS, Key("default", name), {"status": fields}, subresource="status")
     await cluster.settle()
 
 
-async def test_pods_that_have_ended_make_room() -> None:
+async def test_finished_pods_free_quota() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(**{"pods": "1", "count/pods": "9", "cpu": "2"}))
         await send(cluster, "POST", PODS_PATH, pod("a"))
@@ -118,7 +120,7 @@ async def test_pods_that_have_ended_make_room() -> None:
         assert await used(cluster) == {"pods": "1", "count/pods": "2", "cpu": "1"}
 
 
-async def test_a_pod_that_should_be_gone_makes_room_in_time() -> None:
+async def test_overdue_terminating_pod_frees_quota() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(pods="1"))
         await send(cluster, "POST", PODS_PATH, pod("a", nodeName="n", terminationGracePeriodSeconds=40))
@@ -130,7 +132,7 @@ async def test_a_pod_that_should_be_gone_makes_room_in_time() -> None:
         assert await cluster.client.get(PODS, Key("default", "a"))
 
 
-async def test_a_pod_that_is_resized_is_counted_for_what_it_has() -> None:
+async def test_resized_pod_counts_its_actual_resources() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(cpu="3"))
         await send(cluster, "POST", PODS_PATH, pod("a"))
@@ -150,7 +152,7 @@ async def test_a_pod_that_is_resized_is_counted_for_what_it_has() -> None:
 CONTAINER_STATUS = {"image": "i", "imageID": "", "ready": True, "restartCount": 0}
 
 
-async def test_quotas_count_what_is_in_their_scopes() -> None:
+async def test_quotas_count_only_pods_in_their_scopes() -> None:
     async with Cluster() as cluster:
         terminating = quota("t", scopes=("Terminating",), pods="5")
         await start(cluster, terminating, quota("b", scopes=("BestEffort",), pods="5"))
@@ -165,7 +167,7 @@ async def test_quotas_count_what_is_in_their_scopes() -> None:
         assert [await used(cluster, name) for name in ("t", "b")] == [{"pods": "1"}, {"pods": "0"}]
 
 
-async def test_a_service_that_changes_its_type_makes_room() -> None:
+async def test_changed_service_type_frees_quota() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(**{"services.nodeports": "2"}))
         await cluster.client.create(SERVICES, builders.service("s", type="NodePort"))
@@ -175,7 +177,7 @@ async def test_a_service_that_changes_its_type_makes_room() -> None:
         assert await used(cluster) == {"services.nodeports": "0"}
 
 
-async def test_objects_of_kinds_that_come_later_are_counted_and_of_those_that_go_no_more() -> None:
+async def test_objects_of_kinds_defined_later_are_counted() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(**{"count/widgets.example.com": "2", "configmaps": "1"}))
         assert await used(cluster) == {"configmaps": "0"}
@@ -195,7 +197,7 @@ async def test_objects_of_kinds_that_come_later_are_counted_and_of_those_that_go
 
 
 @pytest.mark.flag("resource-quota-sync-period")
-async def test_what_somebody_writes_by_hand_is_put_right_in_time() -> None:
+async def test_edited_quota_status_is_restored_after_sync_period() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(configmaps="2"), flags=("--resource-quota-sync-period=30s",))
         await cluster.client.patch(RESOURCE_QUOTAS, Q, {"status": {"used": {"configmaps": "7"}}}, subresource="status")
@@ -205,7 +207,7 @@ async def test_what_somebody_writes_by_hand_is_put_right_in_time() -> None:
         assert await used(cluster) == {"configmaps": "0"}
 
 
-async def test_what_cannot_be_read_keeps_nothing_else_from_being_counted() -> None:
+async def test_unreadable_resource_does_not_block_other_counts() -> None:
     async with Cluster() as cluster:
         manager = await cluster.manage("--leader-elect=false", specs=SPECS)
         manager.network.intercept(lambda request: REFUSED if request.path == "/api/v1/secrets" else None)
@@ -246,8 +248,8 @@ BUSY = Response(429, {"content-type": "application/json"}, b'{"kind":"Status","c
 REFUSED = Response(500, {"content-type": "application/json"}, b'{"kind":"Status","code":500,"reason":"InternalError"}')
 
 
-async def test_what_a_watch_has_not_told_yet_is_not_given_away() -> None:
-    """A manager whose watches are late counts from what the server says."""
+async def test_late_watch_does_not_hide_existing_objects() -> None:
+    """A manager whose watches are late counts the objects of the server."""
     async with Cluster() as cluster:
         manager = await start(cluster)
         manager.network.intercept(lambda request: REFUSED if request.path == "/api/v1/configmaps" else None)
@@ -260,7 +262,7 @@ async def test_what_a_watch_has_not_told_yet_is_not_given_away() -> None:
         assert await used(cluster) == {"configmaps": "1"}
 
 
-async def test_what_a_server_let_in_that_had_not_heard_of_the_quota_is_counted_soon() -> None:
+async def test_object_admitted_without_quota_check_is_counted() -> None:
     async with Cluster() as cluster:
         await start(cluster, quota(configmaps="2"))
         data = (
@@ -274,7 +276,7 @@ async def test_what_a_server_let_in_that_had_not_heard_of_the_quota_is_counted_s
 
 @pytest.mark.flag("concurrent-resource-quota-syncs")
 @pytest.mark.parametrize("syncs", [1, 3])
-async def test_so_many_quotas_are_counted_at_once(syncs: int) -> None:
+async def test_concurrent_resource_quota_syncs_flag_sets_workers(syncs: int) -> None:
     async with Cluster() as cluster:
         manager = await start(cluster, flags=(f"--concurrent-resource-quota-syncs={syncs}",))
         asked: list[str] = []

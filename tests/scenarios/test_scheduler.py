@@ -1,4 +1,4 @@
-"""The scheduler in a whole cluster, in virtual time: nodes with room, queues, preemption, faults."""
+"""The scheduler in a whole cluster, in virtual time: node capacity, queues, preemption, faults."""
 
 import contextlib
 
@@ -18,8 +18,8 @@ from controller_manager.testing.pod_agent import PodAgent
 from controllers.scheduler import SPECS
 from controllers.scheduler.controller import SchedulerOptions
 from controllers.scheduler.pod_requirements import nominated_node
-from tests.scenarios.scheduling import FLAGS, condition, make_node, make_pod, nodes_of, told
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
+from tests.scenarios.scheduler import FLAGS, condition, events_of, make_node, make_pod, nodes_of
 from tests.scenarios.workloads import replica_set
 
 pytestmark = pytest.mark.virtual
@@ -37,7 +37,7 @@ async def make_class(cluster: Cluster, name: str, value: int, policy: str = "Pre
     await cluster.client.create(CLASSES, Object.decode(msgspec.json.encode(tree)))
 
 
-async def test_pods_are_bound_where_there_is_room() -> None:
+async def test_pods_are_bound_to_nodes_with_room() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, "a", cpu="2")
@@ -49,15 +49,15 @@ async def test_pods_are_bound_where_there_is_room() -> None:
         assert sorted(found.values()) == ["", "a", "a", "b", "b"]
         left = next(name for name, node in found.items() if not node)
         assert await condition(cluster, left) == ("False", "Unschedulable", NO_CPU)
-        assert len(await told(cluster, "Scheduled")) == 4
-        assert await told(cluster, "FailedScheduling") == [NO_CPU]
+        assert len(await events_of(cluster, "Scheduled")) == 4
+        assert await events_of(cluster, "FailedScheduling") == [NO_CPU]
         await cluster.client.delete(PODS, Key("default", next(n for n, node in found.items() if node)), grace=0)
         await cluster.settle()
         assert (await nodes_of(cluster))[left]
         assert (await condition(cluster, left))[0] == "True"
 
 
-async def test_a_node_that_comes_takes_who_waits() -> None:
+async def test_new_node_gets_pending_pod() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_pod(cluster, "p", nodeSelector={"disk": "fast"})
@@ -75,7 +75,7 @@ async def test_a_node_that_comes_takes_who_waits() -> None:
         assert await nodes_of(cluster) == {"p": "a"}
 
 
-async def test_metrics_tell_what_brought_pods_to_which_queue() -> None:
+async def test_metrics_count_queue_events() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await cluster.settle()
@@ -100,7 +100,7 @@ async def test_metrics_tell_what_brought_pods_to_which_queue() -> None:
         }
 
 
-async def test_a_binding_that_is_refused_is_an_error_and_tried_again() -> None:
+async def test_rejected_binding_is_reported_and_retried() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await cluster.settle()
@@ -112,7 +112,7 @@ async def test_a_binding_that_is_refused_is_an_error_and_tried_again() -> None:
         status, reason, message = await condition(cluster, "p")
         assert (status, reason) == ("False", "SchedulerError")
         assert "not yours" in message
-        assert len(await told(cluster, "FailedScheduling")) == 1
+        assert len(await events_of(cluster, "FailedScheduling")) == 1
         replica.network.intercept(lambda _: None)
         await cluster.advance(10)
         assert await nodes_of(cluster) == {"p": "a"}
@@ -124,7 +124,7 @@ async def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None
         await cluster.manage(*FLAGS)
         await make_node(cluster, "a")
         await make_pod(cluster, "gated", schedulingGates=[{"name": "example.org/wait"}])
-        await make_pod(cluster, "other", schedulerName="somebody")
+        await make_pod(cluster, "other", schedulerName="custom-scheduler")
         await cluster.advance(400)
         assert await nodes_of(cluster) == {"gated": "", "other": ""}
         await cluster.client.patch(PODS, Key("default", "gated"), {"spec": {"schedulingGates": []}})
@@ -132,7 +132,7 @@ async def test_gated_pods_and_those_of_other_schedulers_are_left_alone() -> None
         assert await nodes_of(cluster) == {"gated": "a", "other": ""}
 
 
-async def test_important_pods_go_first() -> None:
+async def test_pods_of_higher_priority_are_scheduled_first() -> None:
     async with Cluster() as cluster:
         await make_node(cluster, "a", cpu="1")
         for name, priority in (("low", 1), ("high", 100), ("middle", 50)):
@@ -143,7 +143,7 @@ async def test_important_pods_go_first() -> None:
         assert await nodes_of(cluster) == {"low": "", "high": "a", "middle": ""}
 
 
-async def test_a_workload_comes_to_nodes() -> None:
+async def test_pods_of_replica_set_are_spread_over_nodes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, binds=False):
         await cluster.manage("--leader-elect=false", "--controllers=*,scheduler")
         for name in ("a", "b", "c"):
@@ -155,7 +155,7 @@ async def test_a_workload_comes_to_nodes() -> None:
         assert (await cluster.client.get(REPLICA_SETS, Key("default", "web"))).status.ready_replicas == 6
 
 
-async def test_a_more_important_pod_takes_the_room_of_others() -> None:
+async def test_pod_of_higher_priority_preempts_others() -> None:
     async with Cluster() as cluster, PodAgent(cluster, binds=False, stop=20):
         await cluster.manage(*FLAGS)
         for name, value in (("low", 1), ("high", 100)):
@@ -181,10 +181,10 @@ async def test_a_more_important_pod_takes_the_room_of_others() -> None:
         found = await nodes_of(cluster)
         assert found.pop("vip") == nominated
         assert len(found) == 2
-        assert len(await told(cluster, "Preempted")) == 2
+        assert len(await events_of(cluster, "Preempted")) == 2
 
 
-async def test_who_may_not_take_the_room_of_others_waits() -> None:
+async def test_pod_without_preemption_policy_waits() -> None:
     async with Cluster() as cluster, PodAgent(cluster, binds=False):
         await cluster.manage(*FLAGS)
         await make_class(cluster, "polite", 100, "Never")
@@ -197,25 +197,25 @@ async def test_who_may_not_take_the_room_of_others_waits() -> None:
 
 
 @pytest.mark.flag("scheduler-names")
-async def test_pods_are_scheduled_by_the_names_that_are_given() -> None:
+async def test_scheduler_names_flag_selects_pods() -> None:
     async with Cluster() as cluster:
-        await cluster.manage(*FLAGS, "--scheduler-names=somebody")
+        await cluster.manage(*FLAGS, "--scheduler-names=custom-scheduler")
         await make_node(cluster, "a")
-        await make_pod(cluster, "mine", schedulerName="somebody")
+        await make_pod(cluster, "mine", schedulerName="custom-scheduler")
         await make_pod(cluster, "other")
         await cluster.settle()
         assert await nodes_of(cluster) == {"mine": "a", "other": ""}
 
 
 @pytest.mark.flag("concurrent-bindings")
-async def test_so_many_pods_are_bound_at_a_time() -> None:
+async def test_concurrent_bindings_flag_sets_workers() -> None:
     (spec,) = SPECS
     assert spec.workers(SchedulerOptions(concurrent_bindings=4)) == 5
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_with_faults_pods_come_to_nodes_once_and_fit() -> None:
-    """Requests fail, get no answer, or are answered after they were cut off; nodes never have more than they offer."""
+async def test_pods_fit_their_nodes_despite_faults() -> None:
+    """Requests fail, get no answer, or are answered after a disconnection; pods always fit their nodes."""
     async with Cluster() as cluster:
         for number in range(3):
             await make_node(cluster, f"n{number}", cpu="2")
@@ -230,8 +230,8 @@ async def test_with_faults_pods_come_to_nodes_once_and_fit() -> None:
 
 
 @pytest.mark.virtual(seeds=30)
-async def test_with_faults_nodes_take_the_pods_that_come_to_them() -> None:
-    """Pods come and go; the scheduler and the nodes hear of that late, and not at the same time."""
+async def test_nodes_accept_scheduled_pods_despite_faults() -> None:
+    """Pods are created and deleted while the watches of scheduler and nodes are late by different times."""
     async with Cluster() as cluster:
         nodes = ("--virtual-nodes=2", "--virtual-node-bind-address=", "--virtual-node-capacity=cpu=2,memory=1Gi,pods=3")
         flags = ("--leader-elect=false", "--controllers=virtual-node-controller", *nodes)
@@ -241,13 +241,15 @@ async def test_with_faults_nodes_take_the_pods_that_come_to_them() -> None:
         ]
         names = [f"p{number}" for number in range(15)]
         for name in names:
-            await make_pod(cluster, name, cpu=one_of(("1", "500m")), tolerations=[{"operator": "Exists"}])
+            await make_pod(cluster, name, cpu=random_choice(("1", "500m")), tolerations=[{"operator": "Exists"}])
             with contextlib.suppress(NotFound):
-                await cluster.client.delete(PODS, Key("default", one_of(names)), grace=one_of((None, 0, 1)))
+                await cluster.client.delete(
+                    PODS, Key("default", random_choice(names)), grace=random_choice((None, 0, 1))
+                )
             await cluster.sleep(random_source().uniform(0, 4))
         for replica in replicas:
             replica.network.rate = 0.0
-        await cluster.advance(900)  # it takes that long to notice that a watch is silent
+        await cluster.advance(900)  # a silent watch is detected after that time
         found = (await cluster.client.list(PODS, "default")).items
         assert [one.status.reason for one in found if one.status.phase == "Failed"] == []
         assert any(one.status.phase == "Running" for one in found)

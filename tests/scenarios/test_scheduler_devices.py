@@ -1,4 +1,4 @@
-"""Pods that claim devices come to nodes that have them, and the claims are allocated and reserved first."""
+"""Pods with device claims are bound to nodes with these devices, after the claims are allocated and reserved."""
 
 import threading
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.testing import Cluster
 from controllers.scheduler import event_handlers
 from controllers.shared.device_claims import devices_of
-from tests.scenarios.scheduling import FLAGS, Tree, condition, make_node, make_pod, nodes_of, told
+from tests.scenarios.scheduler import FLAGS, Tree, condition, events_of, make_node, make_pod, nodes_of
 
 pytestmark = pytest.mark.virtual
 
@@ -51,7 +51,7 @@ def using(*claims: str) -> Tree:
     return {"resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims]}
 
 
-async def test_claims_that_have_devices_are_honoured() -> None:
+async def test_pod_of_allocated_claim_goes_to_its_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         for name in ("a", "b"):
@@ -70,7 +70,7 @@ async def test_claims_that_have_devices_are_honoured() -> None:
         assert [one.name for one in (await device_claim(cluster)).status.reserved_for] == ["p"]
 
 
-async def test_selectors_are_loaded_by_a_thread_before_slices_count(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cel_is_loaded_in_a_thread_before_slices_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[tuple[str, bool]] = []
 
     def load(name: str) -> None:
@@ -119,7 +119,7 @@ async def test_claims_are_allocated_and_reserved_before_pods_are_bound() -> None
         assert all((await nodes_of(cluster)).values())
 
 
-async def test_an_expression_that_fails_for_one_node_keeps_the_pod_from_all() -> None:
+async def test_failed_cel_selector_keeps_pod_pending() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_device_class(cluster, "gpu", 'device.attributes["d.org"].exists')
@@ -139,7 +139,7 @@ async def test_an_expression_that_fails_for_one_node_keeps_the_pod_from_all() ->
         assert await nodes_of(cluster) == {"p": "a"}
 
 
-async def test_an_allocation_that_no_node_can_use_is_taken_back() -> None:
+async def test_unusable_allocation_is_released() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, "a")
@@ -159,7 +159,7 @@ async def test_an_allocation_that_no_node_can_use_is_taken_back() -> None:
         assert found.devices.results[0].device == "d0"
 
 
-async def test_devices_that_have_to_be_made_ready_are_waited_for() -> None:
+async def test_binding_waits_for_device_binding_conditions() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, "a")
@@ -181,7 +181,7 @@ async def test_devices_that_have_to_be_made_ready_are_waited_for() -> None:
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
         status = {"devices": [{"driver": "d.org", "pool": "a", "device": "d0", "conditions": [ready]}]}
-        assert await told(cluster, "BindingConditionsPending") == [
+        assert await events_of(cluster, "BindingConditionsPending") == [
             "waiting for binding conditions for device on node a"
         ]
         await cluster.client.patch(RESOURCE_CLAIMS, Key("default", "gpu"), {"status": status}, subresource="status")
@@ -189,7 +189,7 @@ async def test_devices_that_have_to_be_made_ready_are_waited_for() -> None:
         assert await nodes_of(cluster) == {"p": "a"}
 
 
-async def test_a_device_that_breaks_before_it_is_ready_is_given_back() -> None:
+async def test_device_failing_before_ready_is_released() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, "a")
@@ -214,8 +214,8 @@ async def test_a_device_that_breaks_before_it_is_ready_is_given_back() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_with_faults_devices_are_had_once_and_by_pods_on_their_nodes() -> None:
-    """Requests fail, get no answer, or are answered after they were cut off."""
+async def test_devices_are_allocated_once_and_locally_despite_faults() -> None:
+    """Requests fail, get no answer, or are answered after a disconnection."""
     async with Cluster() as cluster:
         await make_device_class(cluster)
         for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Pods that wait for volumes come to nodes where these are, or can be made."""
+"""Pods that wait for volumes are bound to nodes where these exist or can be provisioned."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from controller_manager.common.api.storage import (
     StorageClass,
 )
 from controller_manager.testing import Cluster
-from tests.scenarios.scheduling import Tree, condition, make_node, make_pod, nodes_of, nominated, told
+from tests.scenarios.scheduler import Tree, condition, events_of, make_node, make_pod, nodes_of, nominated
 
 pytestmark = pytest.mark.virtual
 
@@ -46,7 +46,7 @@ USING: Tree = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": 
 WITH_VOLUMES = ("--leader-elect=false", "--controllers=scheduler,persistentvolume-binder-controller")
 
 
-async def test_a_claim_that_waits_gets_the_volume_of_a_node() -> None:
+async def test_waiting_claim_is_bound_to_volume_of_chosen_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*WITH_VOLUMES)
         for name in ("a", "b"):
@@ -62,7 +62,7 @@ async def test_a_claim_that_waits_gets_the_volume_of_a_node() -> None:
         assert await nodes_of(cluster) == {"p": "b"}
 
 
-async def test_a_volume_is_made_at_the_node_of_its_pod() -> None:
+async def test_volume_is_provisioned_on_node_of_its_pod() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*WITH_VOLUMES)
         await make_node(cluster, "a")
@@ -80,7 +80,7 @@ async def test_a_volume_is_made_at_the_node_of_its_pod() -> None:
 
 
 @pytest.mark.parametrize("gate", [True, False])
-async def test_who_waits_for_volumes_says_where_it_is_expected(gate: bool) -> None:
+async def test_pod_waiting_for_volume_has_nominated_node_name(gate: bool) -> None:
     async with Cluster() as cluster:
         expects = f"--feature-gates=NominatedNodeNameForExpectation={str(gate).lower()}"
         await cluster.manage(*WITH_VOLUMES, expects)
@@ -98,7 +98,7 @@ async def test_who_waits_for_volumes_says_where_it_is_expected(gate: bool) -> No
         assert await nominated(cluster) == ""
 
 
-async def test_who_waits_for_volumes_keeps_nobody_else_waiting() -> None:
+async def test_pods_waiting_for_volumes_do_not_block_others() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*WITH_VOLUMES, "--concurrent-bindings=1")
         await make_node(cluster, "a", cpu="64")
@@ -111,7 +111,7 @@ async def test_who_waits_for_volumes_keeps_nobody_else_waiting() -> None:
         assert (await nodes_of(cluster))["plain"] == "a"
 
 
-async def test_a_volume_that_cannot_be_made_at_a_node_is_tried_elsewhere() -> None:
+async def test_failed_provisioning_is_retried_on_other_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*WITH_VOLUMES)
         await make_node(cluster, "a")
@@ -125,4 +125,4 @@ async def test_a_volume_that_cannot_be_made_at_a_node_is_tried_elsewhere() -> No
         await cluster.advance(60)
         claim = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, Key("default", "late"))
         assert (claim.metadata.annotations or {})["volume.kubernetes.io/selected-node"] == "b"
-        assert any("no volume could be made at a" in one for one in await told(cluster, "FailedScheduling"))
+        assert any("no volume could be made at a" in one for one in await events_of(cluster, "FailedScheduling"))

@@ -1,4 +1,4 @@
-"""Warnings of SELinux labels in a whole cluster, in virtual time."""
+"""Warnings about SELinux labels in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ def labelled(name: str, level: str = "", policy: str = "", **further: Any) -> An
     return pod(name, of_claim("data"), securityContext=context, **further)
 
 
-async def told(cluster: Cluster) -> list[tuple[str, str]]:
-    """The pod and reason of each event."""
+async def events(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return pod and reason of each event."""
     found: list[Event] = (await cluster.client.list(EVENTS)).items
     assert all(event.type == "Normal" for event in found if event.reason in (LABEL, POLICY))
     return sorted((event.involved_object.name, event.reason) for event in found)
@@ -38,16 +38,16 @@ async def start(cluster: Cluster, **driver: Any) -> Any:
     return await cluster.manage(*ON, specs=SPECS)
 
 
-async def test_both_pods_are_told_of_labels_that_differ_until_one_ends() -> None:
+async def test_different_labels_are_reported_on_both_pods() -> None:
     async with Cluster() as cluster:
         replica = await start(cluster, seLinuxMount=True)
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2"))
         await cluster.client.create(PODS, labelled("b", "s0:c1,c2"))
         await cluster.settle()
-        assert await told(cluster) == []
+        assert await events(cluster) == []
         await cluster.client.create(PODS, labelled("c", "s0:c3,c4"))
         await cluster.settle()
-        assert await told(cluster) == [("a", LABEL), ("b", LABEL), ("c", LABEL), ("c", LABEL)]
+        assert await events(cluster) == [("a", LABEL), ("b", LABEL), ("c", LABEL), ("c", LABEL)]
         series = await samples(replica, FAMILY)
         assert len(series) == 4
         assert set(series.values()) == {1.0}
@@ -59,22 +59,22 @@ async def test_both_pods_are_told_of_labels_that_differ_until_one_ends() -> None
         assert await samples(replica, FAMILY) == {}
 
 
-async def test_policies_that_differ_are_told_of() -> None:
+async def test_different_change_policies_are_reported() -> None:
     async with Cluster() as cluster:
         await start(cluster, seLinuxMount=True)
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2"))
         await cluster.client.create(PODS, labelled("b", "s0:c1,c2", "Recursive"))
         await cluster.settle()
-        assert await told(cluster) == [("a", POLICY), ("a", LABEL), ("b", POLICY), ("b", LABEL)]
+        assert await events(cluster) == [("a", POLICY), ("a", LABEL), ("b", POLICY), ("b", LABEL)]
 
 
-async def test_what_a_driver_says_later_makes_conflicts_and_ends_them() -> None:
+async def test_csi_driver_change_creates_and_ends_conflicts() -> None:
     async with Cluster() as cluster:
         replica = await start(cluster)
         for name, level in (("a", "s0:c1,c2"), ("b", "s0:c3,c4")):
             await cluster.client.create(PODS, labelled(name, level))
         await cluster.settle()
-        assert await told(cluster) == []  # without a CSIDriver nothing is mounted with a label
+        assert await events(cluster) == []  # without a CSIDriver no volume is mounted with a label
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))
         await cluster.settle()
         assert len(await samples(replica, FAMILY)) == 2
@@ -83,7 +83,7 @@ async def test_what_a_driver_says_later_makes_conflicts_and_ends_them() -> None:
         assert await samples(replica, FAMILY) == {}
 
 
-async def test_a_volume_that_one_pod_mounts_with_two_labels() -> None:
+async def test_volume_mounted_with_two_labels_is_reported() -> None:
     async with Cluster() as cluster:
         await start(cluster, seLinuxMount=True)
         mount = [{"name": "data", "mountPath": "/x"}]
@@ -92,17 +92,17 @@ async def test_a_volume_that_one_pod_mounts_with_two_labels() -> None:
         main = {"name": "main", "image": "i", "volumeMounts": mount}
         await cluster.client.create(PODS, labelled("a", "s0:c1,c2", containers=[main, other]))
         await cluster.settle()
-        assert await told(cluster) == [("a", "MultipleSELinuxLabels")]
+        assert await events(cluster) == [("a", "MultipleSELinuxLabels")]
 
 
-async def test_a_claim_that_is_bound_later_counts_then() -> None:
+async def test_claim_bound_later_causes_conflict() -> None:
     async with Cluster() as cluster:
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))
         await cluster.manage(*ON, specs=SPECS)
         for name, level in (("a", "s0:c1,c2"), ("b", "s0:c3,c4")):
             await cluster.client.create(PODS, labelled(name, level))
         await cluster.settle()
-        assert await told(cluster) == []
+        assert await events(cluster) == []
         await bind(cluster, "data", modes=("ReadWriteMany",))
         await cluster.settle()
-        assert await told(cluster) == [("a", LABEL), ("b", LABEL)]
+        assert await events(cluster) == [("a", LABEL), ("b", LABEL)]

@@ -1,10 +1,10 @@
-"""Warnings of SELinux labels, while pods come and go, drivers turn, requests fail, watches fall silent and managers are
-lost, by seed (virtual time).
+"""Warnings about SELinux labels under faults (driver changes, failed requests, silent watches, lost managers), by seed,
+in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. Events tell of nothing but pairs of pods that used a volume at the same time, and of what these want.
-2. Once everything works again, the metrics tell exactly of the pairs that there are.
+1. Events are only about pairs of pods that used a volume at the same time, with their labels or policies.
+2. After recovery the metrics have exactly the existing pairs.
 """
 
 import itertools
@@ -21,8 +21,8 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import CSI_DRIVERS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, CSIDriver
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.faults import heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_selinux_warning import FAMILY
-from tests.scenarios.trials import calm, go_on, one_of
 from tests.scenarios.volumes import DRIVER, METRICS, bind, csi_driver, of_claim, pod, samples
 
 FLAGS = ("--leader-elect=false", "--controllers=selinux-warning-controller", METRICS)
@@ -33,18 +33,18 @@ VOLUMES = ("v", "w")
 LEVELS = ("s0:c1,c2", "s0:c3,c4", "")
 POLICIES = ("MountOption", "Recursive")
 
-# A use: the pod, its label and its policy.
+# A use of a volume: pod, label and policy.
 Use = tuple[str, str, str]
 
 
 class World:
-    """Pods and the driver as the store has them, and what people do with them."""
+    """Pods and the driver in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.pods: dict[str, Pod] = {}
         self.mounts_labelled = False
-        # By the pods of a pair what they were seen to want at the same time.
+        # By pair of pods, the values that they had at the same time.
         self.seen: set[tuple[str, str, str, str]] = set()
         cluster.api.store.subscribe(self._watch)
 
@@ -62,7 +62,7 @@ class World:
                 self.seen |= {(what, one, value, its), (what, other, its, value)}
 
     def uses(self, volume: str, *, labelled: bool) -> Iterator[Use]:
-        """Who uses a volume, and how."""
+        """Return the uses of a volume."""
         for name, found in self.pods.items():
             tree: Any = as_tree(found)["spec"]
             if is_pod_terminal(found) or volume not in {one["name"] for one in tree["volumes"]}:
@@ -76,7 +76,7 @@ class World:
                 yield name, f":::{label}", policy
 
     def conflicts(self, *, labelled: bool) -> Iterator[tuple[str, str, str, str, str]]:
-        """What differs between two pods that use one volume: the property, and of each pod its value."""
+        """Return the conflicts of pods that share a volume: the property, and the value of each pod."""
         for volume in VOLUMES:
             for one, other in itertools.combinations(sorted(self.uses(volume, labelled=labelled)), 2):
                 for what, number in (("SELinuxLabel", 1), ("SELinuxChangePolicy", 2)):
@@ -84,24 +84,24 @@ class World:
                         yield what, one[0], one[number], other[0], other[number]
 
     async def add(self) -> None:
-        level, policy = one_of(LEVELS), one_of(POLICIES)
+        level, policy = random_choice(LEVELS), random_choice(POLICIES)
         context: dict[str, Any] = {"seLinuxChangePolicy": policy}
         if level:
             context["seLinuxOptions"] = {"level": level}
-        volumes = [of_claim(name) for name in sorted({one_of(VOLUMES), one_of(VOLUMES)})]
-        await self.cluster.client.create(PODS, pod(one_of(NAMES), *volumes, securityContext=context))
+        volumes = [of_claim(name) for name in sorted({random_choice(VOLUMES), random_choice(VOLUMES)})]
+        await self.cluster.client.create(PODS, pod(random_choice(NAMES), *volumes, securityContext=context))
 
     async def end(self) -> None:
-        change = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
-        await self.cluster.client.patch(PODS, Key("default", one_of(NAMES)), change, subresource="status")
+        change = {"status": {"phase": random_choice(("Succeeded", "Failed"))}}
+        await self.cluster.client.patch(PODS, Key("default", random_choice(NAMES)), change, subresource="status")
 
     async def delete(self) -> None:
-        await self.cluster.client.delete(PODS, Key("default", one_of(NAMES)), grace=0)
+        await self.cluster.client.delete(PODS, Key("default", random_choice(NAMES)), grace=0)
 
     async def turn(self) -> None:
-        """The driver says something else of its volumes, or is said to be there, or not."""
-        if one_of((True, False)):
-            await self.cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=one_of((True, False))))
+        """Change, create or delete the CSIDriver."""
+        if random_choice((True, False)):
+            await self.cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=random_choice((True, False))))
         else:
             await self.cluster.client.delete(CSI_DRIVERS, Key("", DRIVER))
 
@@ -111,16 +111,16 @@ def as_tree(found: Pod) -> Any:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_warnings_are_of_pods_that_share_a_volume_and_of_no_others() -> None:
+async def test_only_pods_sharing_a_volume_are_reported_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         await cluster.client.create(CSI_DRIVERS, csi_driver(seLinuxMount=True))
         await bind(cluster, "v", modes=("ReadWriteMany",))
         faults = FaultInjector(cluster, await cluster.manage(*FLAGS, strict=False, faults=RATE), FLAGS, READ)
         people = (*(world.add,) * 5, world.end, world.delete, world.turn)
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
         await bind(cluster, "w", modes=("ReadWriteMany",))
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         shown = await samples(faults.replica, FAMILY)
         assert {pair for name in shown for pair in [parts_of(name)]} == {
             one
@@ -128,17 +128,19 @@ async def test_warnings_are_of_pods_that_share_a_volume_and_of_no_others() -> No
             for one in ((what, first, value, second, its), (what, second, its, first, value))
         }
         for event in (await cluster.client.list(EVENTS)).items:
-            told = [one for one in world.seen if event.reason == f"{one[0]}Conflict" and is_told(event.message, one)]
-            assert any(one[1] == event.involved_object.name for one in told), event.message
+            reported = [
+                one for one in world.seen if event.reason == f"{one[0]}Conflict" and is_told(event.message, one)
+            ]
+            assert any(one[1] == event.involved_object.name for one in reported), event.message
 
 
 def parts_of(sample: str) -> tuple[str, ...]:
-    """The labels of a sample."""
+    """Return the labels of a sample."""
     labels = dict(re.findall(r'(\w+)="([^"]*)"', sample))
     return tuple(labels[name] for name in ("property", "pod1_name", "pod1_value", "pod2_name", "pod2_value"))
 
 
 def is_told(message: str, pair: tuple[str, str, str, str]) -> bool:
-    """Whether a message is of such values."""
+    """Return whether a message has the values of a pair."""
     _, _, value, its = pair
     return f'"{value}" cannot be had' in message and f'with the "{its}" of' in message

@@ -1,4 +1,4 @@
-"""Tokens of service accounts that are kept in secrets, in a whole cluster, in virtual time."""
+"""Service account tokens in secrets, in a whole cluster, in virtual time."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ from controller_manager.testing import Cluster, Replica
 from controllers.legacy_token_cleaner import INVALID_SINCE, LAST_USED, TRACKING, secrets_of
 from controllers.legacy_token_cleaner import SPECS as CLEANER
 from controllers.service_account_tokens import SPECS
-from tests.scenarios.trials import unheard
+from tests.scenarios.faults import break_watches
 
 pytestmark = pytest.mark.virtual
 TYPE = "kubernetes.io/service-account-token"
@@ -69,7 +69,7 @@ def claims_of(token: bytes) -> Any:
 
 
 @pytest.mark.parametrize("nonsense", ["../kube-system/x", "..", "p%2f0", "a\r\nb", "a" * 100_000])
-async def test_secret_of_an_impossible_account_name_is_given_up(flags: list[str], nonsense: str) -> None:
+async def test_secret_with_invalid_account_name_is_not_retried(flags: list[str], nonsense: str) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*flags, specs=SPECS, strict=False)
         await account(cluster, "ann")
@@ -84,7 +84,7 @@ async def test_secret_of_an_impossible_account_name_is_given_up(flags: list[str]
         assert await names(cluster) == {"bad", "good"}
 
 
-async def test_a_secret_gets_what_it_lacks(flags: list[str]) -> None:
+async def test_secret_gets_missing_token_data(flags: list[str]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*flags, specs=SPECS)
         owner = await account(cluster, "ann")
@@ -106,7 +106,7 @@ async def test_a_secret_gets_what_it_lacks(flags: list[str]) -> None:
         assert own.data == {**new.data, "token": b"mine", "other": b"kept"}
 
 
-async def test_new_authorities_are_written_into_every_secret(flags: list[str], tmp_path: Path) -> None:
+async def test_new_authorities_are_written_to_all_secrets(flags: list[str], tmp_path: Path) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*flags, specs=SPECS)
         await account(cluster, "ann")
@@ -120,11 +120,11 @@ async def test_new_authorities_are_written_into_every_secret(flags: list[str], t
         assert after == {**before, "ca.crt": other}
 
 
-async def test_a_secret_goes_with_an_account_that_came_and_went_unheard(flags: list[str]) -> None:
+async def test_secret_of_account_missed_by_watch_is_deleted(flags: list[str]) -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*flags, specs=SPECS, strict=False)
         await cluster.settle()
-        replica.network.intercept(unheard(SERVICE_ACCOUNTS.path()))
+        replica.network.intercept(break_watches(SERVICE_ACCOUNTS.path()))
         replica.network.cut()
         replica.network.heal()
         await account(cluster, "a")
@@ -137,14 +137,14 @@ async def test_a_secret_goes_with_an_account_that_came_and_went_unheard(flags: l
         assert await names(cluster) == set()
 
 
-async def test_secrets_go_with_their_account_and_references_with_their_secret(flags: list[str]) -> None:
+async def test_secrets_and_references_are_deleted_with_account(flags: list[str]) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*flags, specs=SPECS)
         owner = await account(cluster, "ann", "a", "b")
         await cluster.client.create(SECRETS, secret("a", "ann", owner.metadata.uid))
         await cluster.client.create(SECRETS, secret("b", "ann"))
         await cluster.client.create(SECRETS, secret("of-an-earlier-one", "ann", "some-other-uid"))
-        await cluster.client.create(SECRETS, secret("of-nobody", "bob"))
+        await cluster.client.create(SECRETS, secret("ownerless", "bob"))
         await cluster.settle()
         assert await names(cluster) == {"a", "b"}
         await cluster.client.delete(SECRETS, Key("default", "a"))
@@ -157,14 +157,14 @@ async def test_secrets_go_with_their_account_and_references_with_their_secret(fl
 
 
 @pytest.mark.flag("service-account-private-key-file")
-async def test_without_a_key_nothing_is_done() -> None:
+async def test_controller_without_private_key_does_nothing() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
         await account(cluster, "ann")
         await cluster.client.create(SECRETS, secret("a", "ann"))
-        await cluster.client.create(SECRETS, secret("of-nobody", "bob"))
+        await cluster.client.create(SECRETS, secret("ownerless", "bob"))
         await cluster.settle()
-        assert await names(cluster) == {"a", "of-nobody"}
+        assert await names(cluster) == {"a", "ownerless"}
         assert (await cluster.client.get(SECRETS, Key("default", "a"))).data == {}
 
 
@@ -173,7 +173,7 @@ def day(ago: int) -> str:
 
 
 @pytest.mark.flag("legacy-service-account-token-clean-up-period")
-async def test_tokens_that_nobody_uses_are_marked_and_deleted_later() -> None:
+async def test_unused_tokens_are_marked_then_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.client.delete(CONFIG_MAPS, TRACKING)
         meta = ObjectMeta(namespace=TRACKING.namespace, name=TRACKING.name)
@@ -219,7 +219,7 @@ def mounting(name: str) -> Pod:
     return Pod.decode(json.dumps(tree).encode())
 
 
-def test_a_pod_refers_to_secrets_in_many_ways() -> None:
+def test_secrets_of_pod_covers_all_reference_types() -> None:
     spec = {
         "imagePullSecrets": [{"name": "pull"}, {}],
         "containers": [
@@ -240,7 +240,7 @@ def test_a_pod_refers_to_secrets_in_many_ways() -> None:
 
 @pytest.mark.flag("concurrent-serviceaccount-token-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_secrets_are_filled_at_the_same_time(flags: list[str], workers: int) -> None:
+async def test_concurrent_token_syncs_flag_sets_workers(flags: list[str], workers: int) -> None:
     async with Cluster() as cluster:
         await account(cluster, "ann")
         for number in range(10):
@@ -251,7 +251,7 @@ async def test_so_many_secrets_are_filled_at_the_same_time(flags: list[str], wor
 
 
 async def most_in_work(cluster: Cluster, replica: Replica) -> int:
-    """The highest number of secrets in work at the same time, looked at for a while."""
+    """Return the maximum number of concurrent secrets within a while."""
     most = 0
     for _ in range(25):
         await cluster.sleep(0.2)

@@ -1,11 +1,10 @@
-"""Secrets with tokens of service accounts, while requests fail, watches fall silent and managers are lost, by seed
-(virtual time).
+"""Service account token secrets under faults (failed requests, silent watches, lost managers), by seed, in virtual
+time.
 
-What holds for every seed:
+For every seed:
 
-1. No secret is deleted but by people, or since the account that it is for was not there within the `LATENESS` seconds
-   before.
-2. Once everything works again, each secret is of an account that is there, and its token says so.
+1. A secret is deleted only by users, or after its account was absent within the last `LATENESS` seconds.
+2. After recovery each secret belongs to an existing account, and its token names that account.
 """
 
 from collections.abc import Sequence
@@ -18,8 +17,8 @@ from controller_manager.common.api.resource import Key, key_of
 from controller_manager.common.base.clock import monotonic
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_service_account_tokens import NAME, UID, account, claims_of, flags, secret
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 __all__ = ["flags"]  # a fixture
 
@@ -27,16 +26,16 @@ ON = "--controllers=serviceaccount-token"
 READ = (SECRETS.path(), SERVICE_ACCOUNTS.path())
 ACTIONS = 25
 NAMES = ("a", "b", "c")
-# From the answer of the server that there is no account to the deletion, which may be delayed or repeated.
+# Seconds between the read without the account and the deletion, which may be delayed or repeated.
 LATENESS = 20.0
 
 
 class World:
-    """Accounts and secrets as the store has them, and what people do with them."""
+    """Accounts and secrets in the store, and random actions on them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.secrets: dict[str, Secret] = {}
         self.accounts: dict[str, ServiceAccount] = {}
         self._since: dict[str, float] = {}
@@ -58,47 +57,47 @@ class World:
                 found = Secret.decode(change.row.data)
                 if change.deleted:
                     del self.secrets[name]
-                    self._judge_end(found)
+                    self._check_deletion(found)
                 else:
                     self.secrets[name] = found
 
-    def _judge_end(self, found: Secret) -> None:
-        said = found.metadata.annotations or {}
-        there = self.accounts.get(said[NAME])
-        if there is None or found.metadata.name == self._dropped or said.get(UID, "") not in ("", there.metadata.uid):
+    def _check_deletion(self, found: Secret) -> None:
+        notes = found.metadata.annotations or {}
+        there = self.accounts.get(notes[NAME])
+        if there is None or found.metadata.name == self._dropped or notes.get(UID, "") not in ("", there.metadata.uid):
             return
-        if self._since[said[NAME]] < monotonic() - LATENESS:
-            self.wrong.append(f"{found.metadata.name} is deleted, and its account is there")
+        if self._since[notes[NAME]] < monotonic() - LATENESS:
+            self.violations.append(f"{found.metadata.name} is deleted, but its account exists")
 
     async def join(self) -> None:
-        """Somebody makes an account."""
-        await account(self.cluster, one_of(NAMES))
+        """Create an account."""
+        await account(self.cluster, random_choice(NAMES))
 
     async def leave(self) -> None:
-        """Somebody deletes an account."""
-        await self.cluster.client.delete(SERVICE_ACCOUNTS, key_of(one_of(list(self.accounts.values()))))
+        """Delete an account."""
+        await self.cluster.client.delete(SERVICE_ACCOUNTS, key_of(random_choice(list(self.accounts.values()))))
 
     async def ask(self) -> None:
-        """Somebody makes a secret for the token of an account."""
+        """Create a token secret for an account."""
         self._made += 1
-        await self.cluster.client.create(SECRETS, secret(f"s{self._made}", one_of(NAMES)))
+        await self.cluster.client.create(SECRETS, secret(f"s{self._made}", random_choice(NAMES)))
 
     async def drop(self) -> None:
-        """Somebody deletes a secret."""
-        self._dropped = one_of(sorted(self.secrets))
+        """Delete a secret."""
+        self._dropped = random_choice(sorted(self.secrets))
         try:
             await self.cluster.client.delete(SECRETS, Key("default", self._dropped))
         finally:
             self._dropped = ""
 
     async def empty(self) -> None:
-        """Somebody takes the token out of a secret."""
-        key = Key("default", one_of(sorted(self.secrets)))
+        """Remove the token from a secret."""
+        key = Key("default", random_choice(sorted(self.secrets)))
         await self.cluster.client.patch(SECRETS, key, {"data": {"token": None}})
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_secrets_go_with_their_accounts_and_never_before(flags: list[str]) -> None:
+async def test_secrets_live_as_long_as_their_accounts_despite_faults(flags: list[str]) -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         given = (*flags, ON)
@@ -106,14 +105,14 @@ async def test_secrets_go_with_their_accounts_and_never_before(flags: list[str])
         faults = FaultInjector(cluster, replica, given, READ)
         people = (world.join, world.join, world.leave, world.ask, world.ask, world.drop, world.empty)
         unheard = map(faults.unheard, (world.join, world.leave, world.ask))
-        await go_on(cluster, (*people, *unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
-        assert world.wrong == []
+        await run_random_actions(cluster, (*people, *unheard, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
+        assert world.violations == []
         for found in world.secrets.values():
-            said = found.metadata.annotations or {}
-            owner = world.accounts[said[NAME]]
-            assert said[UID] == owner.metadata.uid
+            notes = found.metadata.annotations or {}
+            owner = world.accounts[notes[NAME]]
+            assert notes[UID] == owner.metadata.uid
             claims = claims_of(found.data["token"])
             assert claims["kubernetes.io/serviceaccount/service-account.uid"] == owner.metadata.uid
             assert claims["kubernetes.io/serviceaccount/secret.name"] == found.metadata.name
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

@@ -1,4 +1,4 @@
-"""Controllers that act as service accounts of their own, through days, deletions, restarts and changes of the lead."""
+"""Controllers that use their own service accounts, for days and across deletions, restarts and leader changes."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ HOUR = 3600.0
 
 
 class Watched:
-    """A cluster whose API server tells who wrote what, as it knows its callers itself."""
+    """A cluster that records the requests of its API server with their authenticated users."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -49,11 +49,11 @@ class Watched:
         self.tokens: dict[str, dict[str, Any]] = {}
 
     def listen(self) -> None:
-        """Hear what the API server is asked from now on; to be said again after each of its restarts."""
+        """Record requests from now on; must be called after each restart of the API server."""
         api = self.cluster.api
         handle = api.handle
 
-        async def hear(request: Request) -> Response:
+        async def record(request: Request) -> Response:
             response = await handle(request)
             token = request.headers.get("authorization", "").removeprefix("Bearer ")
             if token:
@@ -66,10 +66,10 @@ class Watched:
                 self.writes.append((name, request.method, request.path))
             return response
 
-        api.handle = hear
+        api.handle = record
 
     def writers(self, part: str) -> set[str]:
-        """Who wrote to paths with such a part; the admin who is the test left out."""
+        """Return the users that wrote to paths with this part, without the admin of the test."""
         return {name for name, _, path in self.writes if part in path and name != "kubernetes-admin"}
 
 
@@ -88,7 +88,7 @@ async def watched() -> AsyncIterator[Watched]:
 
 
 class Beat:
-    """Writes the time on every pod each ten minutes."""
+    """Writes the time to each pod every ten minutes."""
 
     def __init__(self, context: Context, _options: Options) -> None:
         self._context = context
@@ -105,8 +105,8 @@ class NoOptions(Options):
     title = "None"
 
 
-class Tells:
-    """Records an event for every pod."""
+class EventWriter:
+    """Records an event for each pod."""
 
     def __init__(self, context: Context, _options: Options) -> None:
         self._events, self._pods = context.events, context.informers.get(PODS)
@@ -117,22 +117,22 @@ class Tells:
             self._events.normal(pod, "Seen", "it is there")
 
 
-async def test_events_are_written_by_the_account_of_the_controller(watched: Watched) -> None:
-    tells = ControllerSpec(
-        name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
+async def test_events_are_written_by_account_of_controller(watched: Watched) -> None:
+    writer = ControllerSpec(
+        name="writer", reconciler=EventWriter, options=NoOptions, watches=(For(PODS),), service_account="event-writer"
     )
-    await watched.cluster.manage(FLAG, specs=(tells,))
+    await watched.cluster.manage(FLAG, specs=(writer,))
     await create_pod(watched.cluster)
     await watched.cluster.settle()
-    assert watched.writers("/namespaces/default/events") == {f"{PREFIX}teller"}
-    assert watched.writers("/namespaces/kube-system/events") == {PROCESS}, "that of the election"
+    assert watched.writers("/namespaces/default/events") == {f"{PREFIX}event-writer"}
+    assert watched.writers("/namespaces/kube-system/events") == {PROCESS}, "events of the leader election"
 
 
-async def test_without_that_flag_events_are_written_by_the_process(watched: Watched) -> None:
-    tells = ControllerSpec(
-        name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
+async def test_without_account_flag_events_are_written_by_process(watched: Watched) -> None:
+    writer = ControllerSpec(
+        name="writer", reconciler=EventWriter, options=NoOptions, watches=(For(PODS),), service_account="event-writer"
     )
-    await watched.cluster.manage(specs=(tells,))
+    await watched.cluster.manage(specs=(writer,))
     await create_pod(watched.cluster)
     await watched.cluster.settle()
     assert watched.writers("/events") == {PROCESS}
@@ -169,7 +169,7 @@ async def uid_of(cluster: Cluster, name: str) -> str:
     return (await cluster.client.get(SERVICE_ACCOUNTS, Key("kube-system", name))).metadata.uid
 
 
-async def test_the_api_server_sees_each_controller_as_its_account(watched: Watched) -> None:
+async def test_api_server_sees_each_controller_as_its_account(watched: Watched) -> None:
     cluster = watched.cluster
     await cluster.manage(FLAG)
     await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="n")))
@@ -190,7 +190,7 @@ async def test_the_api_server_sees_each_controller_as_its_account(watched: Watch
     assert set(watched.statuses) & {401, 403} == set()
 
 
-async def test_tokens_are_renewed_through_days(watched: Watched) -> None:
+async def test_tokens_are_renewed_for_days(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     await cluster.manage(*ALONE, specs=beating("beat"))
@@ -198,11 +198,11 @@ async def test_tokens_are_renewed_through_days(watched: Watched) -> None:
         await asyncio.sleep(12 * HOUR)
         assert await is_beating(cluster)
     assert set(watched.statuses) == {200}
-    assert len(watched.tokens) == pytest.approx(48 * HOUR / 3000, abs=1)  # by the first beat after 42 to 48 minutes
+    assert len(watched.tokens) == pytest.approx(48 * HOUR / 3000, abs=1)  # at the first write after 42 to 48 minutes
     assert {claims["exp"] - claims["iat"] for claims in watched.tokens.values()} == {3600}
 
 
-async def test_a_deleted_account_is_made_anew(watched: Watched) -> None:
+async def test_deleted_account_is_recreated(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     replica = await cluster.manage(*ALONE, specs=beating("beat"))
@@ -215,13 +215,13 @@ async def test_a_deleted_account_is_made_anew(watched: Watched) -> None:
     assert not replica.has_ended
 
 
-async def test_tokens_of_another_key_are_replaced(watched: Watched) -> None:
+async def test_tokens_signed_by_old_key_are_replaced(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     await cluster.manage(*ALONE, specs=beating("beat"))
     await cluster.sleep(HOUR / 4)
     await cluster.stop_api()
-    await cluster.start_api()  # which makes a key of its own again
+    await cluster.start_api()  # which generates a new key
     watched.listen()
     await cluster.sleep(700)
     assert 401 in watched.statuses
@@ -229,7 +229,9 @@ async def test_tokens_of_another_key_are_replaced(watched: Watched) -> None:
     assert watched.writers("pods/p") == {f"{PREFIX}beat"}
 
 
-async def test_who_has_no_token_waits_and_the_others_go_on(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_controller_without_token_does_not_block_others(
+    watched: Watched, capfd: pytest.CaptureFixture[str]
+) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     refused = "/serviceaccounts/unlucky/token"
@@ -249,7 +251,7 @@ async def test_who_has_no_token_waits_and_the_others_go_on(watched: Watched, cap
     assert watched.writers("pods/p") == {f"{PREFIX}beat", f"{PREFIX}unlucky"}
 
 
-async def test_the_next_leader_acts_as_the_same_accounts(watched: Watched) -> None:
+async def test_next_leader_uses_the_same_accounts(watched: Watched) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     first = await cluster.manage(FLAG, specs=beating("beat"))
@@ -267,7 +269,7 @@ async def test_the_next_leader_acts_as_the_same_accounts(watched: Watched) -> No
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.virtual(seed=n)) for n in range(3)])
-async def test_with_faults_nothing_is_ever_written_as_the_process(watched: Watched, seed: int) -> None:
+async def test_process_account_never_writes_pods_despite_faults(watched: Watched, seed: int) -> None:
     cluster = watched.cluster
     await create_pod(cluster)
     await cluster.manage(*ALONE, specs=beating("beat"), faults=0.2)
@@ -276,7 +278,7 @@ async def test_with_faults_nothing_is_ever_written_as_the_process(watched: Watch
     assert await is_beating(cluster)
 
 
-async def test_accounts_get_what_their_controllers_declare_and_no_more(watched: Watched) -> None:
+async def test_accounts_get_only_declared_permissions(watched: Watched) -> None:
     cluster = watched.cluster
     others = beating("beat")
     installed = catalog.choose(catalog.installed(), flag_set(catalog.installed()).parse(("--secure-port=0",)))
@@ -286,7 +288,7 @@ async def test_accounts_get_what_their_controllers_declare_and_no_more(watched: 
     assert cluster.api.store.revision == before
     names = [role.metadata.name for role in (await cluster.client.list(CLUSTER_ROLES)).items]
     assert [name for name in names if name.startswith(f"{PROCESS.removeprefix('system:')}:")] == [
-        "kube-controller-manager:beat"  # the built-in ones have default roles
+        "kube-controller-manager:beat"  # built-in controllers have default roles
     ]
     beat = cluster.connect(Certificate(f"{PREFIX}beat"))
     await create_pod(cluster)

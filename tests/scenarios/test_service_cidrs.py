@@ -1,7 +1,7 @@
-"""The service CIDR controller at work in a whole cluster, in virtual time.
+"""The service CIDR controller in a whole cluster, in virtual time.
 
-What must hold, whatever fails: no service has an address that no ServiceCIDR contains, and once it is quiet those that
-stay are ready and those that nobody needs are gone.
+Invariants under faults: each service address is in a ServiceCIDR, and after recovery the remaining ServiceCIDRs are
+ready and deleted ones without services are removed.
 """
 
 import json
@@ -20,7 +20,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.service_cidrs import FINALIZER, SPECS
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 
 pytestmark = pytest.mark.virtual
 
@@ -63,7 +63,7 @@ def ready(found: ServiceCIDR) -> tuple[str, str]:
     return condition.status, condition.reason
 
 
-async def test_a_new_range_is_given_a_finalizer_and_is_ready() -> None:
+async def test_new_range_gets_finalizer_and_ready_condition() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24", finalizers=(HOLD,))
@@ -76,7 +76,7 @@ async def test_a_new_range_is_given_a_finalizer_and_is_ready() -> None:
         assert cluster.api.store.revision == before
 
 
-async def test_a_range_that_is_deleted_goes_when_no_service_needs_it() -> None:
+async def test_deleted_range_stays_until_no_service_uses_it() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -92,7 +92,7 @@ async def test_a_range_that_is_deleted_goes_when_no_service_needs_it() -> None:
         assert await there(cluster) == ["kubernetes"]
 
 
-async def test_a_range_goes_only_when_every_server_has_heard_of_its_deletion() -> None:
+async def test_range_removal_waits_for_all_servers() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -104,7 +104,7 @@ async def test_a_range_goes_only_when_every_server_has_heard_of_its_deletion() -
         assert await there(cluster) == ["kubernetes"]
 
 
-async def test_a_range_that_others_contain_goes_though_services_have_its_addresses() -> None:
+async def test_deleted_range_inside_another_range_is_removed() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -118,7 +118,7 @@ async def test_a_range_that_others_contain_goes_though_services_have_its_address
         assert await there(cluster) == ["kubernetes", "wide"]
 
 
-async def test_an_edit_by_hand_is_put_right() -> None:
+async def test_edited_range_is_restored() -> None:
     async with Cluster(RANGES) as cluster:
         await manage(cluster)
         await add(cluster, "more", "10.1.0.0/24")
@@ -134,13 +134,13 @@ async def test_an_edit_by_hand_is_put_right() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
+async def test_every_service_address_has_a_range_despite_faults() -> None:
     ranges = ("10.1.0.0/24", "10.1.0.0/25", "10.1.0.0/24", "10.2.0.0/28")
     async with Cluster(RANGES) as cluster:
         faults = FaultInjector(cluster, await manage(cluster, faults=RATE), FLAGS, READ)
         for number in range(12):
             name = f"r{number % len(ranges)}"
-            await one_of((faults.deafen, faults.kill, nothing, nothing, nothing))()
+            await random_choice((faults.deafen, faults.kill, nothing, nothing, nothing))()
             try:
                 if random_source().uniform(0, 1) < 0.5:
                     await add(cluster, name, ranges[number % len(ranges)])
@@ -148,11 +148,11 @@ async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
                     await delete_guarded(cluster, name)
                 await serve(cluster, f"s{number}", f"10.{random_source().uniform(1, 3):.0f}.0.{1 + number}")
             except ApiError:
-                pass  # is there already, or is not there, or has no range
+                pass  # the object exists already, or does not exist, or has no range
             await cluster.sleep(random_source().uniform(0, 12))
             await check(cluster)
         await faults.heal()
-        await cluster.advance(1500)  # longer than a silent watch goes unnoticed, and than what failed waits
+        await cluster.advance(1500)  # longer than silent watches and retries take
         await check(cluster)
         for one in (await cluster.client.list(SERVICE_CIDRS)).items:
             assert ready(one)[0] == ("False" if one.metadata.deletion_timestamp else "True")
@@ -166,17 +166,17 @@ async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
 
 
 async def nothing() -> None:
-    """What fails by chance is enough."""
+    """Do nothing; random failures are enough."""
 
 
 async def delete_guarded(cluster: Cluster, name: str) -> None:
-    """Delete a range, unless it is so new that it has no finalizer, which goes at once whoever needs it."""
+    """Delete a range, unless it has no finalizer yet: then it would be removed at once, even if it is used."""
     if FINALIZER in (await get(cluster, name)).metadata.finalizers:
         await delete(cluster, name)
 
 
 async def check(cluster: Cluster) -> None:
-    """Each service's address is in a range that is there."""
+    """Raise AssertionError unless each service address is in an existing range."""
     found = (await cluster.client.list(SERVICE_CIDRS)).items
     networks = [ip_network(cidr) for one in found for cidr in one.spec.cidrs]
     for service in (await cluster.client.list(SERVICES)).items:

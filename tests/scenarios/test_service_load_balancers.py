@@ -1,4 +1,4 @@
-"""Load balancers of services in a cloud that is simulated, in virtual time."""
+"""Load balancers of services in a simulated cloud, in virtual time."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.cloud import SimulatedCloud, SimulatedLoadBalancers
 from controllers.service_load_balancers import FINALIZER
 from controllers.shared.cloud import EXCLUDED
-from tests.scenarios.clouds import ALLOW, WEB, add_node, add_service, events, manage, say
+from tests.scenarios.cloud import ALLOW, WEB, add_node, add_service, events, manage, set_ready
 
 pytestmark = pytest.mark.virtual
 
@@ -30,7 +30,7 @@ async def start(cluster: Cluster, cloud: SimulatedCloud, *flags: str) -> Replica
     return replica
 
 
-async def told(cluster: Cluster) -> list[str]:
+async def reasons(cluster: Cluster) -> list[str]:
     return await events(cluster, "service-controller")
 
 
@@ -39,7 +39,7 @@ async def addresses(cluster: Cluster, key: Key = WEB) -> list[str]:
     return [one.ip for one in service.status.load_balancer.ingress]
 
 
-async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_gone() -> None:
+async def test_load_balancer_exists_as_long_as_its_service() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -50,16 +50,16 @@ async def test_a_service_has_a_load_balancer_from_when_it_wants_one_until_it_is_
         assert balancer.sources == ("10.0.0.0/8",)
         assert await addresses(cluster) == [balancer.address]
         assert FINALIZER in (await cluster.client.get(SERVICES, WEB)).metadata.finalizers
-        assert sorted(await told(cluster)) == ["EnsuredLoadBalancer", "EnsuringLoadBalancer"]
+        assert sorted(await reasons(cluster)) == ["EnsuredLoadBalancer", "EnsuringLoadBalancer"]
         await cluster.client.delete(SERVICES, WEB)
         await cluster.settle()
         with pytest.raises(NotFound):
             await cluster.client.get(SERVICES, WEB)
         assert cloud.balancers == {}
-        assert sorted((await told(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
+        assert sorted((await reasons(cluster))[2:]) == ["DeletedLoadBalancer", "DeletingLoadBalancer"]
 
 
-async def test_a_service_that_goes_before_it_has_the_finalizer_gets_no_load_balancer() -> None:
+async def test_service_deleted_before_finalizer_gets_no_load_balancer() -> None:
     def gone(request: Request) -> Response | None:
         is_late = request.method == "PATCH" and request.path.startswith(SERVICES.path("default"))
         return Response(404, {}, b"") if is_late else None
@@ -73,7 +73,7 @@ async def test_a_service_that_goes_before_it_has_the_finalizer_gets_no_load_bala
         assert cloud.balancers == {}
 
 
-async def test_a_load_balancer_follows_what_its_service_wants_and_nothing_else() -> None:
+async def test_load_balancer_follows_only_relevant_service_changes() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -88,7 +88,7 @@ async def test_a_load_balancer_follows_what_its_service_wants_and_nothing_else()
         assert cloud.balancers[made.metadata.uid].ports == (81,)
 
 
-async def test_a_service_that_wants_none_any_more_loses_it() -> None:
+async def test_changed_service_type_deletes_load_balancer() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -100,7 +100,7 @@ async def test_a_service_that_wants_none_any_more_loses_it() -> None:
         assert (cloud.balancers, found.metadata.finalizers, found.status.load_balancer.ingress) == ({}, (), ())
 
 
-async def test_classes_other_types_and_other_providers_are_left_alone() -> None:
+async def test_other_classes_and_types_of_services_are_left_alone() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -112,7 +112,7 @@ async def test_classes_other_types_and_other_providers_are_left_alone() -> None:
             assert (await cluster.client.get(SERVICES, Key("default", name))).metadata.finalizers == ()
 
 
-async def test_load_balancers_follow_the_nodes_that_count() -> None:
+async def test_load_balancer_follows_eligible_nodes() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         replica = await start(cluster, cloud, ALLOW)
@@ -122,7 +122,7 @@ async def test_load_balancers_follow_the_nodes_that_count() -> None:
         await add_node(cluster, "c")
         await cluster.settle()
         assert balancer.nodes == ("a", "b", "c")
-        await say(cluster, "b", ready="False")
+        await set_ready(cluster, "b", ready="False")
         await cluster.client.patch(NODES, Key("", "c"), {"spec": {"unschedulable": True}})
         await cluster.settle()
         assert cloud.calls == {"ensure": 1, "update": 1}
@@ -136,7 +136,7 @@ async def test_load_balancers_follow_the_nodes_that_count() -> None:
         await cluster.client.delete(NODES, Key("", "b"))
         await cluster.settle()
         assert balancer.nodes == ()
-        assert sorted(set(await told(cluster))) == [
+        assert sorted(set(await reasons(cluster))) == [
             *("EnsuredLoadBalancer", "EnsuringLoadBalancer", "UnAvailableLoadBalancer!", "UpdatedLoadBalancer"),
         ]
         page = await replica.manager.pages.handle(Request("GET", "/metrics"))
@@ -148,21 +148,21 @@ async def test_load_balancers_follow_the_nodes_that_count() -> None:
             assert any(line.startswith(f'service_controller_{name}_bucket{{le="16384"}}') for line in lines)
 
 
-async def test_what_cannot_be_led_to_other_nodes_is_told_and_ensured_as_a_whole() -> None:
+async def test_missing_load_balancer_is_ensured_on_node_change() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
         made = await add_service(cluster)
         await cluster.settle()
-        del cloud.balancers[made.metadata.uid]  # the cloud has forgotten it
+        del cloud.balancers[made.metadata.uid]  # the load balancer is lost in the cloud
         await add_node(cluster, "c")
         await cluster.settle()
         assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
-        assert "UpdateLoadBalancerFailed!" not in await told(cluster)
+        assert "UpdateLoadBalancerFailed!" not in await reasons(cluster)
 
 
-class Moody(SimulatedLoadBalancers):
-    """Raises what it is told to, once for each."""
+class FailingLoadBalancers(SimulatedLoadBalancers):
+    """Raises each configured exception once."""
 
     def __init__(self, cloud: SimulatedCloud, *moods: Exception) -> None:
         super().__init__(cloud)
@@ -185,43 +185,43 @@ def gaps(times: list[float]) -> list[float]:
     return [round(later - earlier) for earlier, later in pairwise(times)]
 
 
-async def test_failures_are_told_and_tried_again_later_and_later() -> None:
+async def test_failures_are_reported_and_retried_with_backoff() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = moody = Moody(cloud, *(OSError("no") for _ in range(8)))
+    cloud.load_balancers = failing = FailingLoadBalancers(cloud, *(OSError("no") for _ in range(8)))
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.advance(2000)
-        assert gaps(moody.at) == [5, 10, 20, 40, 80, 160, 300, 300]
+        assert gaps(failing.at) == [5, 10, 20, 40, 80, 160, 300, 300]
         assert await addresses(cluster) == ["192.0.2.1"]
-        assert sorted((await told(cluster))[:2]) == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
+        assert sorted((await reasons(cluster))[:2]) == ["EnsuringLoadBalancer", "SyncLoadBalancerFailed!"]
 
 
-async def test_a_provider_may_say_when_to_look_again() -> None:
+async def test_retry_later_of_provider_sets_retry_delay() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = moody = Moody(cloud, RetryLater(7, "not yet"), RetryLater(7, "not yet"))
+    cloud.load_balancers = failing = FailingLoadBalancers(cloud, RetryLater(7, "not yet"), RetryLater(7, "not yet"))
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.advance(60)
-        assert gaps(moody.at) == [7, 7]
+        assert gaps(failing.at) == [7, 7]
         assert await addresses(cluster) == ["192.0.2.1"]
 
 
-async def test_what_is_implemented_elsewhere_gets_the_finalizer_alone() -> None:
+async def test_load_balancer_implemented_elsewhere_gets_only_finalizer() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = Moody(cloud, ImplementedElsewhere())
+    cloud.load_balancers = FailingLoadBalancers(cloud, ImplementedElsewhere())
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.settle()
         found = await cluster.client.get(SERVICES, WEB)
         assert (found.metadata.finalizers, await addresses(cluster)) == ((FINALIZER,), [])
-        assert await told(cluster) == ["EnsuringLoadBalancer"]
+        assert await reasons(cluster) == ["EnsuringLoadBalancer"]
 
 
-class Forgetful(SimulatedLoadBalancers):
-    """Does what it is asked once, and loses the answer."""
+class AnswerLosingLoadBalancers(SimulatedLoadBalancers):
+    """Carries out the first call and loses its answer."""
 
     loses = False
 
@@ -233,14 +233,14 @@ class Forgetful(SimulatedLoadBalancers):
         return status
 
 
-async def test_after_a_failure_nothing_is_believed_of_a_load_balancer() -> None:
+async def test_load_balancer_is_ensured_again_after_lost_answer() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = forgetful = Forgetful(cloud)
+    cloud.load_balancers = losing = AnswerLosingLoadBalancers(cloud)
     async with Cluster() as cluster:
         await start(cluster, cloud)
         made = await add_service(cluster)
         await cluster.settle()
-        forgetful.loses = True
+        losing.loses = True
         for port in (81, 80):
             await cluster.client.patch(SERVICES, WEB, {"spec": {"ports": [{"port": port}]}})
             await cluster.sleep(1)
@@ -248,33 +248,33 @@ async def test_after_a_failure_nothing_is_believed_of_a_load_balancer() -> None:
         assert cloud.balancers[made.metadata.uid].ports == (80,)
 
 
-async def test_an_update_that_fails_is_told() -> None:
+async def test_failed_update_is_reported() -> None:
     cloud = SimulatedCloud()
-    cloud.load_balancers = moody = Moody(cloud)
+    cloud.load_balancers = failing = FailingLoadBalancers(cloud)
     async with Cluster() as cluster:
         await start(cluster, cloud)
         made = await add_service(cluster)
         await cluster.settle()
-        moody.moods.append(OSError("no"))
+        failing.moods.append(OSError("no"))
         await add_node(cluster, "c")
         await cluster.advance(30)
-        assert "UpdateLoadBalancerFailed!" in await told(cluster)
+        assert "UpdateLoadBalancerFailed!" in await reasons(cluster)
         assert cloud.balancers[made.metadata.uid].nodes == ("a", "b", "c")
 
 
-async def test_a_call_that_hangs_is_given_up_and_made_again() -> None:
+async def test_hanging_cloud_call_times_out_and_is_retried() -> None:
     cloud = SimulatedCloud(delay=1e6)
     async with Cluster() as cluster:
         await start(cluster, cloud)
         await add_service(cluster)
         await cluster.sleep(601)
-        assert (await told(cluster))[-1] == "SyncLoadBalancerFailed!"
+        assert (await reasons(cluster))[-1] == "SyncLoadBalancerFailed!"
         cloud.delay = 0
         await cluster.advance(60)
         assert await addresses(cluster) == ["192.0.2.1"]
 
 
-async def test_a_service_without_our_finalizer_that_is_gone_has_its_load_balancer_deleted() -> None:
+async def test_deleted_service_without_finalizer_frees_load_balancer() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         await start(cluster, cloud)
@@ -287,7 +287,7 @@ async def test_a_service_without_our_finalizer_that_is_gone_has_its_load_balance
         assert list(cloud.balancers) == [made.metadata.uid]
 
 
-async def test_a_restart_ensures_all_once_and_cleans_up_what_was_left() -> None:
+async def test_restart_ensures_once_and_deletes_leftovers() -> None:
     cloud = SimulatedCloud()
     async with Cluster() as cluster:
         replica = await start(cluster, cloud)
@@ -307,7 +307,7 @@ async def test_a_restart_ensures_all_once_and_cleans_up_what_was_left() -> None:
 
 @pytest.mark.flag("concurrent-service-syncs")
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 40), (4, 10)])
-async def test_load_balancers_are_worked_on_as_many_at_a_time_as_the_flag_says(workers: int, seconds: int) -> None:
+async def test_concurrent_service_syncs_flag_sets_workers(workers: int, seconds: int) -> None:
     cloud = SimulatedCloud(delay=10)
     async with Cluster() as cluster:
         await start(cluster, cloud, f"--concurrent-service-syncs={workers}")

@@ -1,10 +1,10 @@
-"""Controllers that are divided by root owner, all of whose objects are in one namespace (virtual time).
+"""Controllers sharded by root owner, with all objects in one namespace (virtual time).
 
-Always, whatever replicas and networks do:
-1. no deployment has more pods than it may have, no job more than it wants: nobody acts beside another;
-2. a replica holds what its shards need, about its share of what is there.
-While a replica that reaches the server lives:
-3. what is asked for is there soon after a lease at the latest.
+At any time, under any faults:
+1. no deployment has more pods than allowed, and no job more than wanted: no two replicas act at once;
+2. a replica caches the objects of its shards, about its share of all.
+While a replica that reaches the server is alive:
+3. wanted pods exist at latest soon after a lease expires.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from tests.scenarios.workloads import claim_template, deployment, pods, replica_
 pytestmark = pytest.mark.virtual
 
 LEASE, RETRY = 15.0, 2.0
-# A session that ran out, two looks at it, a list, and a rollout.
+# An expired session, two checks of it, a list and a rollout.
 SOON = LEASE + 3 * RETRY + 20.0
 NAMES = [f"team-{number:02}" for number in range(1, 13)]
 ROLLOUTS = ("deployment", "replicaset")
@@ -68,7 +68,7 @@ def held(replica: Replica, resource: str) -> int:
     return sum(one.objects for one in replica.manager.state().informers if one.selection.startswith(f"{resource} "))
 
 
-async def test_one_namespace_is_shared_by_replicas_and_each_holds_its_part() -> None:
+async def test_objects_of_one_namespace_are_divided_among_replicas() -> None:
     async with Cluster() as cluster:
         replicas = await start(cluster, 2)
         async with PodAgent(cluster):
@@ -85,13 +85,13 @@ async def test_one_namespace_is_shared_by_replicas_and_each_holds_its_part() -> 
             assert numbers["deployment"] == numbers["replicaset"]
 
 
-async def test_an_orphan_is_adopted_wherever_its_owner_is_and_by_one_alone() -> None:
+async def test_orphan_is_adopted_by_one_owner_of_any_shard() -> None:
     async with Cluster() as cluster:
         first, second = await start(cluster, 2)
         for name in NAMES[:6]:
             await cluster.client.create(PODS, pod(f"orphan-{name}", name))
             await cluster.client.create(REPLICA_SETS, replica_set(name, 1))
-        # These two are of different shards, and both may have it.
+        # These two deployments are in different shards, and both match the pod.
         await cluster.client.create(PODS, pod("wanted-by-two", "shared"))
         selector = {"matchLabels": {"app": "shared"}}
         names = two_of_different_shards()
@@ -112,7 +112,7 @@ def two_of_different_shards() -> tuple[str, str]:
     return "a", next(name for name in NAMES[6:] if not shard.has(REPLICA_SETS, Key("default", name)))
 
 
-async def test_what_is_released_is_seen_by_all_and_may_be_adopted_by_others() -> None:
+async def test_released_pod_is_adopted_by_owner_of_other_shard() -> None:
     async with Cluster() as cluster:
         replicas = await start(cluster, 2)
         names = two_of_different_shards()
@@ -134,8 +134,8 @@ async def test_what_is_released_is_seen_by_all_and_may_be_adopted_by_others() ->
         assert all(controller_of(one) is not None for one in await pods(cluster))
 
 
-async def test_claims_of_stateful_sets_are_found_whoever_controls_them() -> None:
-    """A claim that its pod controls: its name tells the set, its controller does not."""
+async def test_stateful_set_claims_are_sharded_by_name() -> None:
+    """The claim is controlled by its pod: only its name refers to the set."""
     async with Cluster() as cluster:
         await start(cluster, 2, ("statefulset",))
         async with PodAgent(cluster):
@@ -158,7 +158,7 @@ async def test_claims_of_stateful_sets_are_found_whoever_controls_them() -> None
             assert not refused
 
 
-async def test_sets_and_jobs_of_one_namespace_are_divided_too() -> None:
+async def test_stateful_sets_and_jobs_are_divided_among_replicas() -> None:
     async with Cluster() as cluster:
         await start(cluster, 3, ("statefulset", "job"))
         async with PodAgent(cluster):
@@ -171,7 +171,7 @@ async def test_sets_and_jobs_of_one_namespace_are_divided_too() -> None:
 
 
 @pytest.mark.virtual(seeds=25)
-async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_more() -> None:
+async def test_sharded_workloads_have_exact_pods_despite_faults() -> None:
     source = Random(random_source().uniform(0.0, 1.0))
     async with Cluster() as cluster, PodAgent(cluster):
         wanted: dict[str, int] = {}
@@ -185,7 +185,7 @@ async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_mor
                     await one.kill()
                 case "stop":
                     await one.stop()
-                case "cut" | "mend":  # as long as a process may be asleep
+                case "cut" | "mend":  # the longest supported suspension of a process
                     one.network.cut()
                     await cluster.sleep(source.uniform(1.0, 20.0))
                     one.network.heal()
@@ -203,7 +203,7 @@ async def test_whatever_happens_to_replicas_workloads_have_their_pods_and_no_mor
 
 
 async def _grow(cluster: Cluster, name: str, replicas: int) -> int:
-    """Make a deployment, or have it want more pods; return how many it wants."""
+    """Create a deployment or scale it up; return its replicas."""
     if not replicas:
         await cluster.client.create(DEPLOYMENTS, deployment(name, 2))
         return 2

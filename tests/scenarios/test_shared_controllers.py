@@ -1,10 +1,10 @@
-"""Replicas that share controllers, and shards of them, on the API server (virtual time).
+"""Replicas that share controllers and shards of them, on the API server (virtual time).
 
-Always, whatever replicas and networks do:
-1. no key is worked on by two at once;
-2. nobody works on a key of a shard that is not its own, nor holds objects of one.
-While a replica that reaches the server lives:
-3. a change is worked on soon after a lease at the latest.
+At any time, under any faults:
+1. no key is reconciled by two replicas at once;
+2. no replica reconciles or caches objects of foreign shards.
+While a replica that reaches the server is alive:
+3. a change is reconciled at latest soon after a lease expires.
 """
 
 from collections import defaultdict
@@ -33,14 +33,14 @@ from tests.scenarios.workloads import deployment, owned
 pytestmark = pytest.mark.virtual
 
 LEASE, RENEW, RETRY = 15.0, 10.0, 2.0
-# A session that ran out, two looks at it, a list, and a run that takes a while.
+# An expired session, two checks of it, a list and a slow reconcile.
 SOON = LEASE + 3 * RETRY + 10.0
 SHARED = "--leader-elect-per-controller"
 NAMESPACE_NAMES = ("red", "green", "blue", "orders", "payments", "search")
 
 
-class Trail:
-    """Who works on which key."""
+class WorkLog:
+    """Records which replica works on which key."""
 
     def __init__(self) -> None:
         self.working: dict[Key, str] = {}
@@ -51,8 +51,8 @@ class CopyOptions(Options):
     """None."""
 
 
-def copier(trail: Trail, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyOptions]:
-    """A controller that copies `data.wanted` of a config map to `data.done`, slowly."""
+def copier(log: WorkLog, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyOptions]:
+    """Return a slow controller that copies `data.wanted` of a config map to `data.done`."""
 
     class Copier:
         def __init__(self, context: Context, _: CopyOptions) -> None:
@@ -63,17 +63,17 @@ def copier(trail: Trail, by: Resource[Any] = NAMESPACES) -> ControllerSpec[CopyO
         async def reconcile(self, key: Key) -> Requeue | None:
             import asyncio
 
-            assert key not in trail.working, f"{key}: {self._name} beside {trail.working[key]}"
-            trail.working[key] = self._name
+            assert key not in log.working, f"{key}: {self._name} at the same time as {log.working[key]}"
+            log.working[key] = self._name
             try:
-                trail.runs[key].append((clock.monotonic(), self._name))
+                log.runs[key].append((clock.monotonic(), self._name))
                 config = self._configs.get(key)
                 await asyncio.sleep(random_source().uniform(0.0, 2.0))
                 if config is not None and "wanted" in config.data and config.data.get("done") != config.data["wanted"]:
                     patch = {"data": {"done": config.data["wanted"]}}
                     await self._client.patch(CONFIG_MAPS, key, patch)
             finally:
-                del trail.working[key]
+                del log.working[key]
             return None
 
     rbac = (PolicyRule(("",), ("configmaps",), ("patch",)),)
@@ -121,7 +121,7 @@ async def two(cluster: Cluster, *flags: str) -> tuple[Replica, Replica]:
 
 
 @pytest.mark.flag("leader-elect-per-controller")
-async def test_controllers_are_spread_and_each_runs_once() -> None:
+async def test_controllers_are_spread_over_replicas() -> None:
     async with Cluster() as cluster:
         first, second = await two(cluster)
         every = {one.name for one in first.manager.state().controllers}
@@ -135,7 +135,7 @@ async def test_controllers_are_spread_and_each_runs_once() -> None:
             assert lock.leads == (lock.controllers[0] in running(second))
 
 
-async def test_pages_and_probes_say_who_runs_what() -> None:
+async def test_readyz_names_replica_of_each_controller() -> None:
     async with Cluster() as cluster:
         first, second = await two(cluster, "--controllers=deployment,replicaset,ttl")
         ready = await first.manager.pages.handle(Request("GET", "/readyz", (("verbose", ""),)))
@@ -144,7 +144,7 @@ async def test_pages_and_probes_say_who_runs_what() -> None:
         assert second.manager.state().identity in ready.body.decode()
 
 
-async def test_a_killed_replica_is_replaced_and_a_new_one_gets_its_share() -> None:
+async def test_killed_replica_is_replaced_and_new_one_gets_a_share() -> None:
     async with Cluster() as cluster:
         flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=2,replicaset=2")
         first, second = await two(cluster, *flags)
@@ -157,12 +157,12 @@ async def test_a_killed_replica_is_replaced_and_a_new_one_gets_its_share() -> No
 
 
 @pytest.mark.flag("controller-shards")
-async def test_shards_work_on_and_hold_what_is_theirs() -> None:
-    trail = Trail()
+async def test_shards_reconcile_and_cache_only_their_objects() -> None:
+    log = WorkLog()
     async with Cluster() as cluster:
         await make_namespaces(cluster)
         flags = (SHARED, "--controller-shards=copy=3")
-        replicas = [await cluster.manage(*flags, specs=[copier(trail)], may_lose_lead=True) for _ in range(3)]
+        replicas = [await cluster.manage(*flags, specs=[copier(log)], may_lose_lead=True) for _ in range(3)]
         await cluster.sleep(20)
         for name in NAMESPACE_NAMES:
             await want(cluster, Key(name, "a"), "1")
@@ -173,15 +173,15 @@ async def test_shards_work_on_and_hold_what_is_theirs() -> None:
             name = replica.manager.state().name
             (index,) = [int(one[-1]) for one in running(replica)]
             shard = Shard(index, 3)
-            done = {key.namespace for key, runs in trail.runs.items() if name in dict(map(reversed, runs))}  # type: ignore[arg-type]
+            done = {key.namespace for key, runs in log.runs.items() if name in dict(map(reversed, runs))}  # type: ignore[arg-type]
             ours = {one for one in NAMESPACE_NAMES if shard.has(NAMESPACES, Key("", one))}
             assert done & set(NAMESPACE_NAMES) == ours
             (held,) = [one for one in replica.manager.state().informers if one.selection.startswith("configmaps")]
-            mine = [key for key in trail.runs if shard.has(CONFIG_MAPS, key)]
+            mine = [key for key in log.runs if shard.has(CONFIG_MAPS, key)]
             assert held.objects == len(mine)
 
 
-async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers() -> None:
+async def test_sharded_controllers_roll_out_a_deployment() -> None:
     async with Cluster() as cluster:
         flags = ("--controllers=deployment,replicaset", "--controller-shards=deployment=4,replicaset=4")
         first, second = await two(cluster, *flags)
@@ -212,15 +212,15 @@ async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers
         ((SHARED, "--enable-leader-migration"), "exclude one another"),
     ],
 )
-async def test_flags_that_mean_nothing_are_refused(flags: tuple[str, ...], why: str) -> None:
+async def test_invalid_shard_flags_are_rejected(flags: tuple[str, ...], why: str) -> None:
     async with Cluster() as cluster:
         with pytest.raises(FlagError, match=why):
             await cluster.manage(*flags)
 
 
 @pytest.mark.virtual(seeds=50)
-async def test_whatever_happens_every_key_has_one_worker() -> None:
-    trail, source = Trail(), Random(random_source().uniform(0.0, 1.0))
+async def test_every_key_has_one_worker_despite_faults() -> None:
+    log, source = WorkLog(), Random(random_source().uniform(0.0, 1.0))
     by = source.choice((NAMESPACES, CONFIG_MAPS))
     keys = [Key(namespace, name) for namespace in NAMESPACE_NAMES for name in ("a", "b")]
     if by is CONFIG_MAPS:
@@ -231,7 +231,7 @@ async def test_whatever_happens_every_key_has_one_worker() -> None:
 
         async def start() -> None:
             flags = (SHARED, "--controller-shards=copy=3")
-            replicas.append(await cluster.manage(*flags, specs=[copier(trail, by)], may_lose_lead=True, strict=False))
+            replicas.append(await cluster.manage(*flags, specs=[copier(log, by)], may_lose_lead=True, strict=False))
 
         for number in range(5):
             living = [one for one in replicas if not one.has_ended]

@@ -1,4 +1,4 @@
-"""Stateful sets in a cluster whose pods run, in virtual time."""
+"""Stateful sets in a cluster with running pods, in virtual time."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from controller_manager.common.api.wire import Response
 from controller_manager.framework import controller_of
 from controller_manager.testing import Cluster, builders
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.stateful import (
+from tests.scenarios.stateful_sets import (
     COLLECTING,
     FLAGS,
     PARALLEL,
@@ -33,7 +33,7 @@ from tests.scenarios.workloads import claim_template, events, label, owned, pods
 pytestmark = pytest.mark.virtual
 
 
-async def test_pods_come_in_order_and_go_in_the_opposite_one() -> None:
+async def test_pods_start_in_order_and_stop_in_reverse() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         log = Log(cluster)
@@ -54,7 +54,7 @@ async def test_pods_come_in_order_and_go_in_the_opposite_one() -> None:
         assert (written.count("SuccessfulCreate"), written.count("SuccessfulDelete")) == (3, 2)
 
 
-async def test_parallel_pods_come_and_go_at_once() -> None:
+async def test_parallel_pods_start_and_stop_at_once() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         log = Log(cluster)
@@ -69,19 +69,19 @@ async def test_parallel_pods_come_and_go_at_once() -> None:
         assert await numbers(cluster) == (0, 0, 0, 0, 0)
 
 
-async def test_a_status_is_written_once_for_each_change() -> None:
+async def test_status_is_written_once_per_change() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         log = Log(cluster)
         await cluster.client.create(STATEFUL_SETS, stateful_set())
         await cluster.settle()
-        assert log.statuses == 1 + 4  # the set itself; each pod with the one before it that is ready; the last one
+        assert log.statuses == 1 + 4  # the set; each pod with readiness of the one before; the last one
         await change(cluster, replicas=2)
         await cluster.settle()
-        assert log.statuses == 5 + 4  # the change; the pod goes; it has ended; it is gone
+        assert log.statuses == 5 + 4  # the change; pod terminating, finished, deleted
 
 
-async def test_a_pod_has_number_name_and_claim_of_its_own() -> None:
+async def test_pod_has_ordinal_name_labels_and_claim() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         spec = {"ordinals": {"start": 5}, "volumeClaimTemplates": [claim_template(labels={"a": "b"})]}
@@ -108,7 +108,7 @@ async def test_a_pod_has_number_name_and_claim_of_its_own() -> None:
         assert claim.metadata.labels == {"a": "b", "app": "web"}
 
 
-async def test_numbers_may_begin_elsewhere_later() -> None:
+async def test_changed_ordinal_start_moves_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=3))
@@ -120,7 +120,7 @@ async def test_numbers_may_begin_elsewhere_later() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-async def test_a_pod_that_has_ended_is_made_anew(phase: str) -> None:
+async def test_finished_pod_is_recreated(phase: str) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set())
@@ -134,7 +134,7 @@ async def test_a_pod_that_has_ended_is_made_anew(phase: str) -> None:
         assert await numbers(cluster) == (3, 3, 3, 3, 3)
 
 
-async def test_who_comes_next_waits_until_a_pod_is_available() -> None:
+async def test_next_pod_waits_for_min_ready_seconds() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=2, minReadySeconds=30))
@@ -146,7 +146,7 @@ async def test_who_comes_next_waits_until_a_pod_is_available() -> None:
         assert await numbers(cluster) == (2, 2, 2, 2, 2)
 
 
-async def test_pods_are_adopted_by_name_and_labels_and_released() -> None:
+async def test_pods_are_adopted_by_name_and_released() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS)
         spec = {"volumeClaimTemplates": [claim_template()]}
@@ -174,10 +174,10 @@ async def test_pods_are_adopted_by_name_and_labels_and_released() -> None:
         assert "SuccessfulUpdate" in [reason for _, reason in await events(cluster)]
         await label(cluster, found_pods["web-1"], app="else")
         await cluster.sleep(5)
-        assert len(await owned(cluster)) == 1  # its name is taken by the pod that was released
+        assert len(await owned(cluster)) == 1  # the released pod has its name
 
 
-async def test_a_pod_of_somebody_else_has_the_name() -> None:
+async def test_foreign_pod_with_same_name_blocks_creation() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS, strict=False)
         await cluster.client.create(PODS, builders.pod("web-0", labels={"app": "else"}))
@@ -189,7 +189,7 @@ async def test_a_pod_of_somebody_else_has_the_name() -> None:
         assert await numbers(cluster) == (2, 2, 2, 2, 2)
 
 
-async def test_what_the_server_refuses_is_told_and_tried_again() -> None:
+async def test_rejected_pod_is_reported_and_retried() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS)
         answer = Response(403, {}, Forbidden("the quota is used up").status().encode())
@@ -205,7 +205,7 @@ async def test_what_the_server_refuses_is_told_and_tried_again() -> None:
         assert await numbers(cluster) == (2, 2, 2, 2, 2)
 
 
-async def test_a_set_in_a_namespace_that_ends_creates_nothing() -> None:
+async def test_terminating_namespace_gets_no_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage("--leader-elect=false", "--controllers=statefulset,namespace,garbage-collector-controller")
         await cluster.client.create(NAMESPACES, builders.namespace("short"))
@@ -218,7 +218,7 @@ async def test_a_set_in_a_namespace_that_ends_creates_nothing() -> None:
         assert (await cluster.client.list(PODS, "short")).items == []
 
 
-async def test_a_set_that_is_deleted_takes_its_pods_along() -> None:
+async def test_deleted_set_deletes_its_pods_and_revisions() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*COLLECTING)
         await cluster.client.create(STATEFUL_SETS, stateful_set())
@@ -229,7 +229,7 @@ async def test_a_set_that_is_deleted_takes_its_pods_along() -> None:
         assert (await cluster.client.list(STATEFUL_SETS, "default")).items == []
 
 
-async def test_a_budget_counts_its_pods() -> None:
+async def test_disruption_budget_counts_its_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage("--leader-elect=false", "--controllers=statefulset,disruption")
         await cluster.client.create(STATEFUL_SETS, stateful_set())
@@ -243,7 +243,7 @@ async def test_a_budget_counts_its_pods() -> None:
         assert (status.expected_pods, status.current_healthy, status.disruptions_allowed) == (3, 3, 1)
 
 
-async def test_a_new_leader_goes_on_where_the_one_before_was() -> None:
+async def test_new_leader_continues_scale_up() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=4))
@@ -261,7 +261,7 @@ async def test_a_new_leader_goes_on_where_the_one_before_was() -> None:
 
 @pytest.mark.flag("concurrent-statefulset-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_sets_are_worked_on_at_once(workers: int) -> None:
+async def test_concurrent_statefulset_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", "--controllers=statefulset", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-statefulset-syncs={workers}")

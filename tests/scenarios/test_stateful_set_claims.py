@@ -1,4 +1,4 @@
-"""The claims of stateful sets: who keeps them, and what becomes of pods whose claim is not theirs."""
+"""Claims of stateful sets: retention, and pods whose claims are foreign or missing."""
 
 import msgspec
 import pytest
@@ -8,14 +8,14 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.stateful import COLLECTING, FLAGS, WEB, change, claims, numbers
+from tests.scenarios.stateful_sets import COLLECTING, FLAGS, WEB, change, claims, numbers
 from tests.scenarios.workloads import claim_template, events, owned, pods, stateful_set
 
 pytestmark = pytest.mark.virtual
 
 
 async def release_claims(cluster: Cluster) -> None:
-    """Take the finalizers off the claims, as who protects them does."""
+    """Remove the finalizers of claims, as the protection controller does."""
     for one in (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items:
         key = Key("default", one.metadata.name)
         await cluster.client.patch(PERSISTENT_VOLUME_CLAIMS, key, {"metadata": {"finalizers": None}})
@@ -30,7 +30,9 @@ async def release_claims(cluster: Cluster) -> None:
         ("Delete", "Delete", 1, 0),
     ],
 )
-async def test_claims_go_as_the_policy_says(scaled: str, deleted: str, after_scaling: int, after_deletion: int) -> None:
+async def test_claim_retention_policy_is_followed(
+    scaled: str, deleted: str, after_scaling: int, after_deletion: int
+) -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*COLLECTING)
         policy = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": scaled, "whenDeleted": deleted}}
@@ -49,7 +51,7 @@ async def test_claims_go_as_the_policy_says(scaled: str, deleted: str, after_sca
         assert len(await claims(cluster)) == after_deletion
 
 
-async def test_another_policy_changes_the_owners_of_claims() -> None:
+async def test_changed_retention_policy_changes_claim_owners() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=2, volumeClaimTemplates=[claim_template()]))
@@ -59,11 +61,11 @@ async def test_another_policy_changes_the_owners_of_claims() -> None:
             await cluster.settle()
             assert await claims(cluster) == {"data-web-0": owners, "data-web-1": owners}
         written = [reason for _, reason in await events(cluster)]
-        assert written.count("SuccessfulUpdate") == 2  # one for each pod, which counts
+        assert written.count("SuccessfulUpdate") == 2  # one per pod; the event is aggregated
 
 
-async def test_a_claim_of_a_pod_of_before_is_waited_for() -> None:
-    """A set that was scaled down is scaled up again, while a claim has yet to follow its pod."""
+async def test_scale_up_waits_for_deletion_of_old_claim() -> None:
+    """A set is scaled up again while a claim of a former pod is not deleted yet."""
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*COLLECTING, strict=False)
         policy = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}
@@ -84,7 +86,7 @@ async def test_a_claim_of_a_pod_of_before_is_waited_for() -> None:
         assert after.metadata.uid != before.metadata.uid
 
 
-async def test_a_pending_pod_gets_a_claim_that_was_lost() -> None:
+async def test_lost_claim_of_pending_pod_is_recreated() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda _: False):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(volumeClaimTemplates=[claim_template()]))
@@ -95,7 +97,7 @@ async def test_a_pending_pod_gets_a_claim_that_was_lost() -> None:
         assert await claims(cluster) == {"data-web-0": []}
 
 
-async def test_a_claim_that_somebody_else_controls_is_left_to_them() -> None:
+async def test_claim_with_foreign_controller_is_left_alone() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         theirs = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u", "controller": True}

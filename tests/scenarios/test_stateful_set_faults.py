@@ -1,14 +1,14 @@
-"""Stateful sets while everything goes wrong, by seed (virtual time).
+"""Stateful sets under faults, by seed, in virtual time.
 
-Always, while pods fail only when they are deleted:
-- a pod of an ordered set is created only while all pods with lower numbers are ready;
-- there are never two pods of one number;
-- a pod has the claims of its number, and no claim is gone that the policy keeps;
-- once all pods were available, and while only the template changes, never more are unavailable than may be.
-Once it is quiet, whatever people did:
-- there are the pods that the set says, all of the present template, and of the right owners their claims;
-- its status says so;
-- nobody writes anything any more.
+At any time, while pods fail only when they are deleted:
+- a pod of an ordered set is created only while all pods of lower ordinals are ready;
+- no ordinal has two pods;
+- a pod has the claims of its ordinal, and retained claims are never deleted;
+- once all pods were available, and while only the template changes, no more are unavailable than allowed.
+After recovery and any changes:
+- the wanted pods exist, all of the current template, with claims of the right owners;
+- the status is correct;
+- nothing is written any more.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from controller_manager.framework import TransportError
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.test_workloads_faults import ACTIONS, IMAGES
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 from tests.scenarios.workloads import claim_template, label, owned, pods, stateful_set, template
 
 WEB = Key("default", "web")
@@ -42,14 +42,14 @@ REPLICAS = 4
 
 
 class Watched:
-    """What was seen of pods and claims, change by change."""
+    """Checks each change of pods and claims."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._pods: dict[str, Pod] = {}
         self.early: list[str] = []
-        """Pods that were created while one with a lower number was missing or not ready."""
+        """Pods created while one of a lower ordinal was missing or unready."""
         self.lost: list[str] = []
-        """Claims that are gone."""
+        """Deleted claims."""
         self.ready: list[int] = []
         cluster.api.store.subscribe(self._note)
 
@@ -78,11 +78,11 @@ def _serves(pod: Pod) -> bool:
 
 
 async def use(cluster: Cluster) -> None:
-    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"template": template(one_of(IMAGES), app="web")}})
+    await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"template": template(random_choice(IMAGES), app="web")}})
 
 
 async def check(cluster: Cluster, replicas: int) -> None:
-    """Raise AssertionError unless all is as the head of this file says."""
+    """Raise AssertionError unless the invariants after recovery hold."""
     found = await cluster.client.get(STATEFUL_SETS, WEB)
     status = found.status
     counts = (status.replicas, status.ready_replicas, status.available_replicas, status.updated_replicas)
@@ -102,7 +102,7 @@ async def check(cluster: Cluster, replicas: int) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
+async def test_ordered_set_keeps_order_despite_faults() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -111,22 +111,22 @@ async def test_an_ordered_set_stays_in_order_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def scale() -> None:
-            await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": one_of((0, 1, 3, 4, 6))}})
+            await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": random_choice((0, 1, 3, 4, 6))}})
 
         people = (scale, scale, lambda: use(cluster), faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": {"replicas": REPLICAS}})
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert (watched.early, watched.lost) == ([], [])
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
+async def test_update_keeps_limit_despite_faults() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5):
         watched = Watched(cluster)
-        limit, management = one_of((None, 1, 2, "50%")), one_of(("OrderedReady", "Parallel"))
+        limit, management = random_choice((None, 1, 2, "50%")), random_choice(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False)
         rolling = {"maxUnavailable": limit} if limit else {}
         strategy: dict[str, Any] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, **rolling}}
@@ -137,47 +137,50 @@ async def test_an_update_keeps_its_limit_whatever_goes_wrong() -> None:
         watched.ready.clear()
         replica.network.rate = RATE
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
-        await go_on(
+        await run_random_actions(
             cluster, (lambda: use(cluster), lambda: use(cluster), faults.kill, faults.cut, faults.deafen), ACTIONS
         )
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
         assert min(watched.ready, default=REPLICAS) >= REPLICAS - (1 if limit in (None, 1) else 2)
         assert watched.lost == []
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_set_comes_to_rest_whatever_people_do() -> None:
+async def test_stateful_set_converges_after_random_changes() -> None:
     async with Cluster((GATE,)) as cluster, PodAgent(cluster, start=3, stop=5) as agent:
-        management = one_of(("OrderedReady", "Parallel"))
+        management = random_choice(("OrderedReady", "Parallel"))
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         made = stateful_set(replicas=REPLICAS, volumeClaimTemplates=[claim_template()], podManagementPolicy=management)
         await cluster.client.create(STATEFUL_SETS, made)
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            rolling: dict[str, Any] = one_of(({"partition": 2}, {"partition": 0, "maxUnavailable": 2}))
-            policies = {"whenDeleted": one_of(("Retain", "Delete")), "whenScaled": one_of(("Retain", "Delete"))}
-            change: dict[str, Any] = one_of(
+            rolling: dict[str, Any] = random_choice(({"partition": 2}, {"partition": 0, "maxUnavailable": 2}))
+            policies = {
+                "whenDeleted": random_choice(("Retain", "Delete")),
+                "whenScaled": random_choice(("Retain", "Delete")),
+            }
+            change: dict[str, Any] = random_choice(
                 (
-                    {"replicas": one_of((0, 1, 3, 8))},
-                    {"ordinals": {"start": one_of((0, 2))}},
+                    {"replicas": random_choice((0, 1, 3, 8))},
+                    {"ordinals": {"start": random_choice((0, 2))}},
                     {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}},
                     {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}},
                     {"persistentVolumeClaimRetentionPolicy": policies},
-                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
+                    {"minReadySeconds": random_choice((0, 5)), "revisionHistoryLimit": random_choice((0, 1, 10))},
                 )
             )
             await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": change})
 
         async def stop_pods() -> None:
-            agent.runs = one_of((lambda _: True, lambda _: False))
+            agent.runs = random_choice((lambda _: True, lambda _: False))
 
         async def turn() -> None:
-            await label(cluster, one_of(await pods(cluster)), app=one_of(("web", "else")))
+            await label(cluster, random_choice(await pods(cluster)), app=random_choice(("web", "else")))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", random_choice(await pods(cluster)).metadata.name))
 
         people = (
             edit,
@@ -192,7 +195,7 @@ async def test_a_set_comes_to_rest_whatever_people_do() -> None:
             faults.cut,
             faults.deafen,
         )
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         spec = {
             "replicas": REPLICAS,
@@ -203,18 +206,16 @@ async def test_a_set_comes_to_rest_whatever_people_do() -> None:
         await cluster.client.patch(STATEFUL_SETS, WEB, {"spec": spec})
         await use(cluster)
         with contextlib.suppress(ApiError, TransportError):
-            for pod in await pods(
-                cluster
-            ):  # one that is stuck, or has a name and other labels, is in the way of others
+            for pod in await pods(cluster):  # a stuck pod, or one with foreign labels, blocks others
                 await cluster.client.delete(PODS, Key("default", pod.metadata.name))
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check(cluster, REPLICAS)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         claims = (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items
         there = {pod.metadata.uid for pod in await pods(cluster)}
         owners = [
             each for one in claims for each in one.metadata.owner_references
             if one.metadata.name in {f"data-web-{number}" for number in range(REPLICAS)}
         ]  # fmt: skip
-        # One that goes with a pod of before is left to the garbage collector.
+        # A claim of a former pod is left to the garbage collector.
         assert all(one.kind == "StatefulSet" or one.uid not in there for one in owners)

@@ -1,9 +1,9 @@
-"""What kube-controller-manager 1.36 was seen to do with stateful sets, step by step, in virtual time.
+"""Stateful sets behave as recorded from kube-controller-manager 1.36, step by step, in virtual time.
 
-A line of `stateful_sets.jsonl` is a set, and steps on it and on its pods, which nobody runs. After each step there are
-these pods (revision, phase, image), claims (with their owners) and revisions, and the status said: current and update
-revision, observed generation, and the numbers of replicas, of ready, available, current and updated ones. At last there
-were events of these types and reasons.
+A line of `stateful_sets.jsonl` is a set with steps on it and on its pods, which no node runs. The state after a step
+has pods (revision, phase, image), claims with their owners, revisions, and the status: current and update revision,
+observed generation, and the numbers of replicas and of ready, available, current and updated ones. The line ends with
+the types and reasons of events.
 """
 
 import contextlib
@@ -42,8 +42,8 @@ def template(image: str, labels: dict[str, str] | None = None) -> dict[str, Any]
     return {"metadata": {"labels": labels or {"app": "web"}}, "spec": spec}
 
 
-class Hand:
-    """Takes the steps of a row."""
+class RecordedSteps:
+    """Runs the steps of a row."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class Hand:
         self._agent = PodAgent(cluster)
 
     async def take(self, verb: str, *words: Any) -> None:
-        """Take a step, and wait until all is quiet."""
+        """Run a step, and wait until the cluster is quiet."""
         await getattr(self, verb)(*words)
         await self._cluster.settle(pending=0)
 
@@ -80,11 +80,11 @@ class Hand:
         await self._client.delete(PODS, Key("default", name))
 
     async def gone(self, name: str) -> None:
-        with contextlib.suppress(NotFound):  # on no node it went at once
+        with contextlib.suppress(NotFound):  # without a node it is deleted at once
             await self._client.delete(PODS, Key("default", name), grace=0)
 
     async def all_ready(self) -> None:
-        """Let pods come and go until there is nothing more to do."""
+        """Run and finish pods until nothing changes."""
         for _ in range(LONGEST):
             await self._cluster.settle(pending=0)
             there = await pods(self._cluster)
@@ -98,7 +98,7 @@ class Hand:
                 return
 
     async def undo(self, number: int) -> None:
-        """Bring a template back, as kubectl does."""
+        """Roll back to a revision, as kubectl does."""
         every = (await self._client.list(CONTROLLER_REVISIONS, "default")).items
         (found,) = (one for one in every if one.revision == number)
         await self._client.patch(STATEFUL_SETS, WEB, json.loads(bytes(found.data)), STRATEGIC_MERGE_PATCH)
@@ -115,7 +115,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 async def seen(cluster: Cluster) -> dict[str, Any]:
-    """Return the state as rows have it."""
+    """Return the state in the form of rows."""
     revisions = (await cluster.client.list(CONTROLLER_REVISIONS, "default")).items
     claims = (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")).items
     return {
@@ -149,14 +149,14 @@ async def status_of(cluster: Cluster) -> list[Any]:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", ROWS, ids=[row["scenario"] for row in ROWS])
-async def test_the_same_happens_as_with_kube_controller_manager(row: dict[str, Any]) -> None:
+async def test_stateful_set_matches_recorded_steps(row: dict[str, Any]) -> None:
     gate = [GATE] if row["limits"] else []
     async with Cluster((GATE,)) as cluster:
-        # A claim that is being deleted is a conflict until it is gone, which is for the test to decide there.
+        # A terminating claim causes conflicts until the test removes it.
         await cluster.manage(*FLAGS, *gate, strict=row["scenario"] != "claims-dd")
-        hand = Hand(cluster)
+        steps = RecordedSteps(cluster)
         for step in row["steps"]:
-            await hand.take(*step["do"])
+            await steps.take(*step["do"])
             expected = {name: step[name] for name in ("pods", "claims", "revisions", "status")}
             assert await seen(cluster) == expected, step["do"]
         if row["events"] is not None:

@@ -1,4 +1,4 @@
-"""Stateful sets get other templates: pods are replaced in order, and revisions are kept, in virtual time."""
+"""Updates of stateful sets: pods are replaced in order and revisions are retained, in virtual time."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.wire import Request
 from controller_manager.testing import Cluster
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.stateful import FLAGS, PARALLEL, WEB, Log, change, found, image_of, images, numbers, revisions
+from tests.scenarios.stateful_sets import FLAGS, PARALLEL, WEB, Log, change, found, image_of, images, numbers, revisions
 from tests.scenarios.workloads import stateful_set, template
 
 pytestmark = pytest.mark.virtual
@@ -25,7 +25,7 @@ async def use(cluster: Cluster, image: str) -> None:
     await change(cluster, template=template(image, app="web"))
 
 
-async def test_an_update_goes_from_the_last_pod_to_the_first() -> None:
+async def test_update_proceeds_from_last_pod_to_first() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set())
@@ -46,7 +46,7 @@ async def test_an_update_goes_from_the_last_pod_to_the_first() -> None:
         assert set((await images(cluster)).values()) == {"2"}
 
 
-async def test_a_partition_holds_pods_back() -> None:
+async def test_partition_limits_update() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         strategy: dict[str, Any] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
@@ -56,7 +56,7 @@ async def test_a_partition_holds_pods_back() -> None:
         await cluster.settle()
         assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "2"}
         assert await numbers(cluster) == (3, 3, 3, 2, 1)
-        for name in ("web-1", "web-2"):  # they come again of what they were of
+        for name in ("web-1", "web-2"):  # they are recreated from their old revision
             await cluster.client.delete(PODS, Key("default", name))
         await cluster.settle()
         assert await images(cluster) == {"web-0": "1", "web-1": "1", "web-2": "2"}
@@ -65,7 +65,7 @@ async def test_a_partition_holds_pods_back() -> None:
         assert set((await images(cluster)).values()) == {"2"}
 
 
-async def test_an_update_on_deletion_waits_for_that() -> None:
+async def test_on_delete_replaces_only_deleted_pods() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(updateStrategy={"type": "OnDelete"}))
@@ -80,7 +80,7 @@ async def test_an_update_on_deletion_waits_for_that() -> None:
 
 
 @pytest.mark.parametrize("limit", [2, "50%"])
-async def test_an_update_takes_as_many_pods_as_may_be_unavailable(limit: Any) -> None:
+async def test_max_unavailable_limits_update(limit: Any) -> None:
     async with Cluster(("--feature-gates=MaxUnavailableStatefulSet=true",)) as cluster, PodAgent(cluster):
         replica = await cluster.manage(
             *FLAGS, "--feature-gates=MaxUnavailableStatefulSet=true", "--authorization-always-allow-paths=/metrics"
@@ -103,7 +103,7 @@ async def test_an_update_takes_as_many_pods_as_may_be_unavailable(limit: Any) ->
 
 
 async def gauge(replica: Any, name: str) -> list[str]:
-    """The values of a gauge of the controller."""
+    """Return the values of a gauge of the controller."""
     body = (await replica.manager.pages.handle(Request("GET", "/metrics"))).body
     labels = 'pod_management_policy="Parallel",statefulset_name="web",statefulset_namespace="default"'
     start = f"statefulset_controller_statefulset_{name}{{{labels}}} "
@@ -118,7 +118,7 @@ async def gauge(replica: Any, name: str) -> list[str]:
     return [line.rpartition(" ")[2].removesuffix(".0") for line in lines]
 
 
-async def test_an_update_that_is_stuck_goes_on_once_its_broken_pod_is_deleted() -> None:
+async def test_stuck_update_continues_after_broken_pod_is_deleted() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: image_of(pod) != BROKEN):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set())
@@ -134,7 +134,7 @@ async def test_an_update_that_is_stuck_goes_on_once_its_broken_pod_is_deleted() 
         assert set((await images(cluster)).values()) == {"2"}
 
 
-async def test_a_parallel_update_that_is_stuck_is_repaired_by_another_template() -> None:
+async def test_stuck_parallel_update_is_repaired_by_new_template() -> None:
     async with Cluster() as cluster, PodAgent(cluster, runs=lambda pod: image_of(pod) != BROKEN):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(**PARALLEL))
@@ -146,7 +146,7 @@ async def test_a_parallel_update_that_is_stuck_is_repaired_by_another_template()
         assert set((await images(cluster)).values()) == {"2"}
 
 
-async def test_a_template_that_comes_again_has_the_revision_of_before() -> None:
+async def test_restored_template_reuses_its_revision() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=1))
@@ -154,14 +154,14 @@ async def test_a_template_that_comes_again_has_the_revision_of_before() -> None:
         (first,) = await revisions(cluster)
         await use(cluster, SECOND)
         await cluster.settle()
-        await cluster.client.patch(STATEFUL_SETS, WEB, msgspec.json.decode(first.data))  # as kubectl rollout undo
+        await cluster.client.patch(STATEFUL_SETS, WEB, msgspec.json.decode(first.data))  # as in `kubectl rollout undo`
         await cluster.settle()
         one, two = await revisions(cluster)
         assert (two.metadata.name, one.revision, two.revision) == (first.metadata.name, 2, 3)
         assert await images(cluster) == {"web-0": "1"}
 
 
-async def test_as_many_revisions_are_kept_as_the_limit_says() -> None:
+async def test_revision_history_limit_is_enforced() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=1, revisionHistoryLimit=1))
@@ -172,7 +172,7 @@ async def test_as_many_revisions_are_kept_as_the_limit_says() -> None:
         assert [one.revision for one in await revisions(cluster)] == [4, 5]
 
 
-async def test_a_name_of_a_revision_that_is_taken_counts_as_a_collision() -> None:
+async def test_taken_revision_name_counts_as_collision() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(STATEFUL_SETS, stateful_set(replicas=1))

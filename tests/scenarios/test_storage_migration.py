@@ -1,4 +1,4 @@
-"""Migrations of storage versions in a whole cluster, in virtual time: every object is written anew, nothing else."""
+"""Storage version migrations in a whole cluster, in virtual time: each object is rewritten, and nothing else."""
 
 import json
 from base64 import b64encode
@@ -74,7 +74,7 @@ FAILED = {
 
 
 class Written:
-    """The objects of a resource that were written, as they are stored."""
+    """Records the written objects of a resource in their stored form."""
 
     def __init__(self, cluster: Cluster, resource: str) -> None:
         self.rows: list[bytes] = []
@@ -103,7 +103,7 @@ def versions_of(cluster: Cluster) -> set[str]:
     return {row.field("apiVersion") for row in cluster.api.store.snapshot(NAME).items()}
 
 
-async def test_custom_objects_are_stored_in_the_present_version() -> None:
+async def test_custom_objects_are_rewritten_in_storage_version() -> None:
     async with Cluster(SERVED) as cluster:
         await make_foos(cluster, 3)
         await store_as(cluster, "v2")
@@ -115,13 +115,13 @@ async def test_custom_objects_are_stored_in_the_present_version() -> None:
         assert await outcome(cluster, "m") == SUCCEEDED
         found = await cluster.client.get(DEFINITIONS, Key("", NAME))
         assert found.status.stored_versions == ("v2",)
-        told = {one.type: one.status for one in found.status.conditions}
-        assert told["StorageMigrating"] == "False"
+        conditions = {one.type: one.status for one in found.status.conditions}
+        assert conditions["StorageMigrating"] == "False"
         page = await cluster.client.list(FOOS)
         assert all(not one.metadata.owner_references for one in page.items)
 
 
-async def test_a_definition_that_changed_meanwhile_keeps_its_stored_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_definition_changed_in_migration_keeps_stored_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_version_migrator, "PAGE", 1)
     async with Cluster(SERVED) as cluster:
         await make_foos(cluster, 3)
@@ -146,7 +146,7 @@ async def test_a_definition_that_changed_meanwhile_keeps_its_stored_versions(mon
         assert "v1" in found.status.stored_versions
 
 
-async def test_an_object_that_need_not_be_written_is_not() -> None:
+async def test_up_to_date_objects_are_not_rewritten() -> None:
     async with Cluster(SERVED) as cluster:
         for name in ("a", "b"):
             await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name=name)))
@@ -158,7 +158,7 @@ async def test_an_object_that_need_not_be_written_is_not() -> None:
         assert written.rows == []
 
 
-async def test_secrets_are_encrypted_with_the_present_key(tmp_path: Path) -> None:
+async def test_secrets_are_reencrypted_with_current_key(tmp_path: Path) -> None:
     file = tmp_path / "encryption.yaml"
 
     def write(*keys: str) -> None:
@@ -199,7 +199,7 @@ async def test_secrets_are_encrypted_with_the_present_key(tmp_path: Path) -> Non
     ("group", "plural", "waits"),
     [("", "nothings", True), ("authorization.k8s.io", "subjectaccessreviews", False), ("", "bindings", False)],
 )
-async def test_what_cannot_be_migrated_fails(group: str, plural: str, waits: bool) -> None:
+async def test_migration_of_unknown_resource_fails(group: str, plural: str, waits: bool) -> None:
     async with Cluster(SERVED) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await begin(cluster, "m", group, plural)
@@ -209,7 +209,7 @@ async def test_what_cannot_be_migrated_fails(group: str, plural: str, waits: boo
         assert await outcome(cluster, "m") == FAILED
 
 
-async def test_a_resource_that_comes_is_waited_for() -> None:
+async def test_migration_waits_for_resource_defined_later() -> None:
     async with Cluster(SERVED) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await begin(cluster, "m", GROUP, "foos")
@@ -219,7 +219,7 @@ async def test_a_resource_that_comes_is_waited_for() -> None:
         assert await outcome(cluster, "m") == SUCCEEDED
 
 
-async def test_migrations_of_a_resource_run_one_after_the_other() -> None:
+async def test_migrations_of_one_resource_run_in_sequence() -> None:
     async with Cluster(SERVED) as cluster:
         running: list[set[str]] = []
 
@@ -243,9 +243,9 @@ async def test_migrations_of_a_resource_run_one_after_the_other() -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_every_object_is_written_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects are changed, deleted and made while requests fail and managers are lost: in the end all are stored in the
-    present version, nothing that was deleted is there, and no change of others is lost.
+async def test_every_object_is_migrated_despite_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects are changed, deleted and created under faults; finally all are stored in the current version, with every
+    change of users.
     """
     monkeypatch.setattr(storage_version_migrator, "PAGE", 3)
     async with Cluster(SERVED) as cluster:
@@ -282,7 +282,7 @@ async def test_every_object_is_written_whatever_goes_wrong(monkeypatch: pytest.M
         assert {item["metadata"]["name"]: item["spec"]["a"] for item in items} == expected
 
 
-async def test_a_migration_that_is_deleted_ends() -> None:
+async def test_deleted_migration_ends() -> None:
     async with Cluster(SERVED) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await begin(cluster, "m", GROUP, "foos")

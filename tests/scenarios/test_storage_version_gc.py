@@ -1,4 +1,4 @@
-"""Storage versions of API servers that are gone, and old requests for certificates of pods, in virtual time."""
+"""Garbage collection of storage versions and old pod certificate requests, in virtual time."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from controller_manager.framework.client.rest_client import Call
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.storage_version_gc import servers_of
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of, unheard
+from tests.scenarios.faults import assert_no_writes, break_watches, heal_and_settle, random_choice, run_random_actions
 
 pytestmark = pytest.mark.virtual
 SERVED = ("--feature-gates=StorageVersionAPI=true", "--runtime-config=api/alpha=true")
@@ -27,12 +27,12 @@ GATES = "--feature-gates=StorageVersionAPI=true"
 ON = ("--leader-elect=false", GATES, "--controllers=storageversion-garbage-collector-controller")
 PATH = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 READ = (LEASES.path("kube-system"), PATH)
-# From the answer of the server that there is no lease to the update, which may be delayed or repeated.
+# Seconds between the read without the lease and the update, which may be delayed or repeated.
 LATENESS = 20.0
 
 
-async def tell(cluster: Cluster, name: str, **encodings: str) -> None:
-    """Tell of the resource `name` what servers encode it in."""
+async def write_version(cluster: Cluster, name: str, **encodings: str) -> None:
+    """Write the storage version `name` with the encoding version of each server."""
     found = set(encodings.values())
     common = {"commonEncodingVersion": found.pop()} if len(found) == 1 else {}
     servers = [
@@ -52,82 +52,82 @@ async def join(cluster: Cluster, name: str, **labels: str) -> None:
     await cluster.client.create(LEASES, Lease(metadata=ObjectMeta(namespace="kube-system", name=name, labels=identity)))
 
 
-async def told(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+async def encoders(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     found = (await cluster.client.list(STORAGE_VERSIONS)).items
     return {one.metadata.name: tuple(s.api_server_id for s in one.status.storage_versions) for one in found}
 
 
-async def test_servers_without_a_lease_are_forgotten() -> None:
+async def test_servers_without_lease_are_removed() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a")
-        await tell(cluster, "g.both", a="v1", b="v2")
-        await tell(cluster, "g.gone", b="v1")
-        await tell(cluster, "g.there", a="v1")
+        await write_version(cluster, "g.both", a="v1", b="v2")
+        await write_version(cluster, "g.gone", b="v1")
+        await write_version(cluster, "g.there", a="v1")
         await cluster.manage(*ON)
         await cluster.settle()
-        assert await told(cluster) == {"g.both": ("a",), "g.there": ("a",)}
+        assert await encoders(cluster) == {"g.both": ("a",), "g.there": ("a",)}
         assert (await cluster.client.get(STORAGE_VERSIONS, Key("", "g.both"))).status.common_encoding_version == "v1"
 
 
-async def test_a_server_that_goes_is_forgotten_with_its_lease() -> None:
+async def test_server_is_removed_with_its_lease() -> None:
     async with Cluster(SERVED) as cluster:
         for name in ("a", "b"):
             await join(cluster, name)
-        await tell(cluster, "g.both", a="v1", b="v1")
-        await tell(cluster, "g.mine", b="v1")
+        await write_version(cluster, "g.both", a="v1", b="v1")
+        await write_version(cluster, "g.mine", b="v1")
         await cluster.manage(*ON)
         await cluster.settle()
-        assert await told(cluster) == {"g.both": ("a", "b"), "g.mine": ("b",)}
+        assert await encoders(cluster) == {"g.both": ("a", "b"), "g.mine": ("b",)}
         await cluster.client.delete(LEASES, Key("kube-system", "b"))
         await cluster.settle()
-        assert await told(cluster) == {"g.both": ("a",)}
+        assert await encoders(cluster) == {"g.both": ("a",)}
 
 
-async def test_a_server_that_came_back_and_went_unheard_is_forgotten() -> None:
+async def test_server_is_removed_when_watch_missed_its_lease() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a")
         replica = await cluster.manage(*ON)
         await cluster.settle()
-        replica.network.intercept(unheard(LEASES.path()))
+        replica.network.intercept(break_watches(LEASES.path()))
         replica.network.cut()
         replica.network.heal()
         await join(cluster, "b")
-        await tell(cluster, "g.both", a="v1", b="v1")
+        await write_version(cluster, "g.both", a="v1", b="v1")
         await cluster.sleep(10)
         await cluster.client.delete(LEASES, Key("kube-system", "b"))
         await cluster.sleep(10)
-        assert await told(cluster) == {"g.both": ("a", "b")}
+        assert await encoders(cluster) == {"g.both": ("a", "b")}
         replica.network.intercept(None)
         await cluster.advance(60)
-        assert await told(cluster) == {"g.both": ("a",)}
+        assert await encoders(cluster) == {"g.both": ("a",)}
 
 
-async def test_a_lease_of_something_else_is_none_of_a_server() -> None:
+async def test_lease_with_other_identity_label_is_ignored() -> None:
     async with Cluster(SERVED) as cluster:
         await join(cluster, "a", **{"apiserver.kubernetes.io/identity": "other"})
         await cluster.manage(*ON)
-        await tell(cluster, "g.foos", a="v1")
+        await write_version(cluster, "g.foos", a="v1")
         await cluster.settle()
-        assert await told(cluster) == {}
+        assert await encoders(cluster) == {}
 
 
-async def test_what_the_server_itself_tells_stays() -> None:
+async def test_versions_of_running_server_stay() -> None:
     async with Cluster(("--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", SERVED[1])) as cluster:
-        before = await told(cluster)
+        before = await encoders(cluster)
         await cluster.manage(*ON)
-        await tell(cluster, "storageversion.e2e.test.foos", nobody="v1")
+        await write_version(cluster, "storageversion.e2e.test.foos", nobody="v1")
         await cluster.advance(60)
         assert len(before) > 50
-        assert await told(cluster) == before
+        assert await encoders(cluster) == before
 
 
 class Servers:
-    """Servers that come and go, and who was forgotten by whom that should not have been."""
+    """API servers that start and stop, and a checker of removed storage versions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.there: dict[str, float] = {}
         """Since when each server has its lease."""
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self._cluster = cluster
         self._told: dict[str, set[str]] = {}
         cluster.api.store.subscribe(self._watch)
@@ -140,23 +140,23 @@ class Servers:
             elif change.row.resource == LEASES.name:
                 self.there.setdefault(name, monotonic())
             elif change.row.resource == STORAGE_VERSIONS.name:
-                told = set() if change.deleted else set(servers_of(StorageVersion.decode(change.row.data)))
-                self._judge(name, self._told.get(name, set()) - told)
-                self._told[name] = told
+                encoders = set() if change.deleted else set(servers_of(StorageVersion.decode(change.row.data)))
+                self._check(name, self._told.get(name, set()) - encoders)
+                self._told[name] = encoders
 
-    def _judge(self, name: str, forgotten: set[str]) -> None:
-        for server in forgotten & self.there.keys():
+    def _check(self, name: str, removed: set[str]) -> None:
+        for server in removed & self.there.keys():
             if monotonic() - self.there[server] > LATENESS:
-                self.wrong.append(f"{name} forgets {server}, which is there")
+                self.violations.append(f"{name} lost {server}, which is running")
 
     async def come_or_go(self) -> None:
-        """A server gets its lease and tells of a resource, or loses its lease."""
-        name = f"s{one_of(range(4))}"
+        """Start a server with its lease and storage version, or delete its lease."""
+        name = f"s{random_choice(range(4))}"
         if name in self.there:
             await self._cluster.client.delete(LEASES, Key("kube-system", name))
             return
         await join(self._cluster, name)
-        version = f"g.r{one_of(range(2))}"
+        version = f"g.r{random_choice(range(2))}"
         found = await self._cluster.client.get(STORAGE_VERSIONS, Key("", version))
         if name not in servers_of(found):
             entry = ServerStorageVersion(api_server_id=name, encoding_version="v1", decodable_versions=("v1",))
@@ -165,28 +165,28 @@ class Servers:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_only_servers_with_leases_are_told_of_in_the_end() -> None:
-    """No server that is there is ever forgotten, and in the end none is told of that is not."""
+async def test_only_servers_with_leases_remain_after_faults() -> None:
+    """No running server is ever removed, and finally only running servers remain."""
     async with Cluster(SERVED) as cluster:
         servers = Servers(cluster)
         await join(cluster, "stays")
         for number in range(2):
-            await tell(cluster, f"g.r{number}", stays="v1", **{f"s{number}": "v1"})
+            await write_version(cluster, f"g.r{number}", stays="v1", **{f"s{number}": "v1"})
         faults = FaultInjector(cluster, await cluster.manage(*ON, faults=RATE), ON, READ)
         act = servers.come_or_go
-        await go_on(cluster, (act, act, act, faults.unheard(act), faults.kill, faults.cut), 16)
-        await calm(cluster, faults)
-        assert servers.wrong == []
-        found = await told(cluster)
+        await run_random_actions(cluster, (act, act, act, faults.unheard(act), faults.kill, faults.cut), 16)
+        await heal_and_settle(cluster, faults)
+        assert servers.violations == []
+        found = await encoders(cluster)
         assert set(found) == {"g.r0", "g.r1"}
         assert {server for names in found.values() for server in names} <= servers.there.keys()
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
 
 
 PODS = ("--feature-gates=PodCertificateRequest=true", "--runtime-config=api/beta=true")
 
 
-async def test_requests_of_pods_go_after_a_quarter_of_an_hour() -> None:
+async def test_pod_certificate_requests_are_deleted_after_15_minutes() -> None:
     from base64 import b64encode
 
     from cryptography import x509

@@ -1,4 +1,4 @@
-"""Pods on nodes with NoExecute taints, in a whole cluster and in virtual time."""
+"""Evictions of pods from nodes with NoExecute taints, in a whole cluster, in virtual time."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ async def make_pod(cluster: Cluster, *tolerations: Tree, name: str = "p", node: 
 
 
 async def stays(cluster: Cluster, name: str = "p") -> bool:
-    """Whether nobody has asked for the pod's deletion."""
+    """Return whether the pod is not being deleted."""
     try:
         pod = await cluster.client.get(PODS, Key("default", name))
     except NotFound:
@@ -55,7 +55,7 @@ async def stays(cluster: Cluster, name: str = "p") -> bool:
     return pod.metadata.deletion_timestamp is None
 
 
-async def told(cluster: Cluster) -> list[str]:
+async def event_messages(cluster: Cluster) -> list[str]:
     events = (await cluster.client.list(EVENTS, "default")).items
     return [e.message for e in events if e.reason == "TaintManagerEviction" and e.source.component == MANAGER]
 
@@ -70,7 +70,7 @@ async def disruption(cluster: Cluster) -> Condition | None:
     return next((c for c in pod.status.conditions if c.type == "DisruptionTarget"), None)
 
 
-async def test_a_pod_that_does_not_tolerate_a_taint_is_deleted_with_a_reason() -> None:
+async def test_pod_without_toleration_is_deleted_with_reason() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster)
@@ -90,10 +90,10 @@ async def test_a_pod_that_does_not_tolerate_a_taint_is_deleted_with_a_reason() -
         assert (why.status, why.reason) == ("True", "DeletionByTaintManager")
         assert why.last_transition_time
         assert why.observed_generation == 1
-        assert await told(cluster) == [MARKED]
+        assert await event_messages(cluster) == [MARKED]
 
 
-async def test_a_pod_that_comes_later_is_deleted_too() -> None:
+async def test_pod_bound_to_tainted_node_later_is_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -108,7 +108,7 @@ async def test_a_pod_that_comes_later_is_deleted_too() -> None:
         assert not await stays(cluster, "later")
 
 
-async def test_the_shortest_toleration_decides() -> None:
+async def test_shortest_toleration_decides() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint("k"), taint("l"))
@@ -120,7 +120,7 @@ async def test_the_shortest_toleration_decides() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -30])
-async def test_no_time_at_all_is_no_toleration(seconds: int) -> None:
+async def test_toleration_of_no_seconds_deletes_at_once(seconds: int) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -129,7 +129,7 @@ async def test_no_time_at_all_is_no_toleration(seconds: int) -> None:
         assert not await stays(cluster)
 
 
-async def test_a_taint_that_goes_cancels_and_one_that_comes_back_counts_anew() -> None:
+async def test_removed_taint_cancels_and_new_taint_restarts_countdown() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -138,7 +138,7 @@ async def test_a_taint_that_goes_cancels_and_one_that_comes_back_counts_anew() -
         await put_taints(cluster)
         await cluster.advance(60)
         assert await stays(cluster)
-        assert await told(cluster) == [CANCELLED]
+        assert await event_messages(cluster) == [CANCELLED]
         assert await disruption(cluster) is None
         await put_taints(cluster, taint())
         await cluster.sleep(58)
@@ -147,7 +147,7 @@ async def test_a_taint_that_goes_cancels_and_one_that_comes_back_counts_anew() -
         assert not await stays(cluster)
 
 
-async def test_a_taint_tolerated_for_good_that_stays_does_not_hold_the_countdown_up() -> None:
+async def test_removed_taint_cancels_while_tolerated_taint_stays() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint("own"), taint("k"))
@@ -156,10 +156,10 @@ async def test_a_taint_tolerated_for_good_that_stays_does_not_hold_the_countdown
         await put_taints(cluster, taint("own"))
         await cluster.advance(60)
         assert await stays(cluster)
-        assert await told(cluster) == [CANCELLED]
+        assert await event_messages(cluster) == [CANCELLED]
 
 
-async def test_a_second_taint_with_less_patience_brings_the_end_nearer() -> None:
+async def test_second_taint_with_shorter_toleration_deletes_earlier() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint("k"))
@@ -172,7 +172,7 @@ async def test_a_second_taint_with_less_patience_brings_the_end_nearer() -> None
         assert not await stays(cluster)
 
 
-async def test_a_node_that_is_ill_in_two_ways_is_ill_once() -> None:
+async def test_not_ready_and_unreachable_share_one_countdown() -> None:
     ready, reach = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
@@ -186,7 +186,7 @@ async def test_a_node_that_is_ill_in_two_ways_is_ill_once() -> None:
         assert not await stays(cluster)
 
 
-async def test_changed_tolerations_count_from_the_same_beginning() -> None:
+async def test_changed_toleration_counts_from_taint_time() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -204,7 +204,7 @@ async def test_changed_tolerations_count_from_the_same_beginning() -> None:
         assert not await stays(cluster)
 
 
-async def test_a_pod_learns_to_tolerate_in_time() -> None:
+async def test_added_toleration_cancels_deletion() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -213,10 +213,10 @@ async def test_a_pod_learns_to_tolerate_in_time() -> None:
         await cluster.client.patch(PODS, POD, {"spec": {"tolerations": [toleration()]}})
         await cluster.advance(60)
         assert await stays(cluster)
-        assert await told(cluster) == [CANCELLED]
+        assert await event_messages(cluster) == [CANCELLED]
 
 
-async def test_a_new_manager_counts_from_when_it_came() -> None:
+async def test_new_manager_counts_from_its_start() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -230,7 +230,7 @@ async def test_a_new_manager_counts_from_when_it_came() -> None:
         assert not await stays(cluster)
 
 
-async def test_a_pod_made_anew_under_the_name_has_its_own_time() -> None:
+async def test_recreated_pod_has_its_own_countdown() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -240,10 +240,10 @@ async def test_a_pod_made_anew_under_the_name_has_its_own_time() -> None:
         await make_pod(cluster, toleration(60))
         await cluster.sleep(50)
         assert await stays(cluster)
-        assert await told(cluster) == []
+        assert await event_messages(cluster) == []
 
 
-async def test_a_node_that_goes_takes_its_taints_along() -> None:
+async def test_deleted_node_cancels_deletion() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
@@ -254,7 +254,7 @@ async def test_a_node_that_goes_takes_its_taints_along() -> None:
         assert await stays(cluster)
 
 
-async def test_a_deletion_that_is_refused_is_tried_until_it_works() -> None:
+async def test_rejected_deletion_is_retried() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
 
@@ -266,28 +266,28 @@ async def test_a_deletion_that_is_refused_is_tried_until_it_works() -> None:
         await make_pod(cluster)
         await cluster.sleep(20)
         assert await stays(cluster)
-        assert await told(cluster) == []
+        assert await event_messages(cluster) == []
         replica.network.intercept(None)
         await cluster.sleep(30)
         assert not await stays(cluster)
-        assert await told(cluster) == [MARKED]
+        assert await event_messages(cluster) == [MARKED]
 
 
-async def test_what_a_late_watch_says_of_a_node_deletes_nothing() -> None:
-    """The taint is gone, and the manager does not hear of it: it asks before it acts."""
+async def test_stale_node_cache_deletes_no_pod() -> None:
+    """The taint is removed, but the manager's watch is broken: it reads the node before it deletes."""
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS)
         await make_node(cluster, taint())
         await make_pod(cluster, toleration(20))
         await cluster.sleep(5)
-        await go_deaf(replica)
+        await stop_watches(replica)
         await put_taints(cluster)
         await cluster.sleep(30)
         assert await stays(cluster)
 
 
-async def go_deaf(replica: Replica) -> None:
-    """From now on watches of this manager tell nothing new."""
+async def stop_watches(replica: Replica) -> None:
+    """Stop all watches of this manager."""
     replica.network.intercept(
         lambda request: Response(500, {}, b"deaf") if ("watch", "true") in request.query else None
     )
@@ -298,7 +298,7 @@ async def go_deaf(replica: Replica) -> None:
 @pytest.mark.parametrize(
     ("gates", "kept"), [((), False), (("--feature-gates=TaintTolerationComparisonOperators=true",), True)]
 )
-async def test_tolerations_compare_numbers_where_the_gate_is_on(gates: tuple[str, ...], kept: bool) -> None:
+async def test_numeric_tolerations_need_feature_gate(gates: tuple[str, ...], kept: bool) -> None:
     async with Cluster(["--feature-gates=TaintTolerationComparisonOperators=true"]) as cluster:
         await cluster.manage(*FLAGS, *gates)
         await make_node(cluster, taint("sla", "950"))
@@ -307,7 +307,7 @@ async def test_tolerations_compare_numbers_where_the_gate_is_on(gates: tuple[str
         assert await stays(cluster) is kept
 
 
-async def test_what_is_deleted_is_counted() -> None:
+async def test_metrics_count_deletions() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
         await make_node(cluster, taint())

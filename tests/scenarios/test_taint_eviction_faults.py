@@ -1,12 +1,12 @@
-"""Taint eviction while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+"""Taint eviction under faults (failed requests, silent watches, lost managers), by seed, in virtual time.
 
-What holds for every seed:
+For every seed:
 
-1. A pod is deleted only where its time had run out: within the last `LATENESS` seconds its node had a NoExecute taint
-   that it did not tolerate, or one that had been there, and the pod with it, for as long as it tolerates that.
-   So a pod that tolerates all such taints for good is never deleted, nor one on a node without any.
-2. A pod that is deleted says why.
-3. Once everything works again, every pod whose time runs out is deleted within its seconds and `BOUND`.
+1. A pod is deleted only when its time has run out: within the last `LATENESS` seconds its node had a NoExecute taint
+   that it did not tolerate, or tolerated for the seconds since both existed. A pod with unlimited tolerations, or on a
+   node without taints, is never deleted.
+2. A deleted pod has a reason.
+3. After recovery each pod whose time runs out is deleted within its seconds and `BOUND`.
 """
 
 import contextlib
@@ -25,35 +25,35 @@ from controller_manager.common.base.clock import monotonic, utc_now
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import FaultInjector
-from tests.scenarios.trials import one_of
+from tests.scenarios.faults import random_choice
 
 Tree = Mapping[str, Any]
 
 FLAGS = ("--leader-elect=false", "--controllers=taint-eviction-controller")
 READ = ("/api/v1/nodes", "/api/v1/pods")
 ROUNDS = 16
-# From the answer that condemned a pod to its deletion: two requests, each delayed, refused for a while or repeated.
+# Seconds between the read that decides a deletion and the deletion: two requests, each delayed or repeated.
 LATENESS = 20.0
-# A silent watch is noticed, what failed is tried again.
+# Time for silent watches and retries.
 BOUND = 150.0
-# A taint says to the second when it was added: one that went and came within it may be taken for the same.
+# Taint times have a resolution of a second; a taint replaced within it may count as the same.
 RESOLUTION = 1.0
 NODES_THERE = ("a", "b", "c")
-TROUBLES = ("k", "l")
+TAINTS = ("k", "l")
 PATIENCE = (5, 20, 60)
 
 
 class World:
-    """Nodes with taints and pods with tolerations, as people made them, and what became of the pods."""
+    """Nodes with taints, pods with tolerations, and a checker of deletions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Of each node its troubles: what, since when, until when if it is over, and what the taint says of since when.
-        self.troubles: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
-        # The node, the time of birth, and what is tolerated, with what was until when.
+        # Taints of each node: key, start, end if it is removed, and time in the object.
+        self.taints: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
+        # Node, creation time, and tolerations with the end of former ones.
         self.pods: dict[str, tuple[str, float]] = {}
         self.tolerated: dict[str, list[tuple[float, dict[str, int | None]]]] = {}
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.deleted: set[str] = set()
         cluster.api.store.subscribe(self._watch)
 
@@ -63,17 +63,17 @@ class World:
             if row.resource == "pods" and row.field("metadata.deletionTimestamp") and row.name not in self.deleted:
                 self.deleted.add(row.name)
                 if b"DeletionByTaintManager" not in row.data:
-                    self.wrong.append(f"{row.name} does not say why it was deleted")
+                    self.violations.append(f"{row.name} was deleted without a reason")
                 if not self.was_condemned(row.name, monotonic()):
-                    self.wrong.append(f"{row.name} was deleted too early")
+                    self.violations.append(f"{row.name} was deleted too early")
 
     def was_condemned(self, pod: str, now: float) -> bool:
-        """Whether the pod's time had run out at some moment between then and `LATENESS` before."""
+        """Return whether the pod's time had run out at some moment within the last `LATENESS` seconds."""
         node, born = self.pods[pod]
-        for trouble, begun, over, _ in self.troubles[node]:
+        for taint, begun, over, _ in self.taints[node]:
             for index, (since, tolerated) in enumerate(self.tolerated[pod]):
                 until = self.tolerated[pod][index + 1][0] if index + 1 < len(self.tolerated[pod]) else now
-                seconds = tolerated.get(trouble, 0)
+                seconds = tolerated.get(taint, 0)
                 if seconds is None:
                     continue
                 first = max(since, max(begun, born) + seconds)
@@ -83,31 +83,29 @@ class World:
         return False
 
     def is_condemned(self, pod: str) -> bool:
-        """Whether the pod's time runs out, as things are."""
+        """Return whether the pod's time runs out with the current taints."""
         node, _ = self.pods[pod]
         _, tolerated = self.tolerated[pod][-1]
-        return any(
-            over is None and tolerated.get(trouble, 0) is not None for trouble, _, over, _ in self.troubles[node]
-        )
+        return any(over is None and tolerated.get(taint, 0) is not None for taint, _, over, _ in self.taints[node])
 
     async def taint(self) -> None:
-        """Put a taint on a node, or take it away."""
-        node, trouble = one_of(NODES_THERE[:2]), one_of(TROUBLES)
-        there = [entry for entry in self.troubles[node] if entry[2] is None]
-        found = next((entry for entry in there if entry[0] == trouble), None)
+        """Add a taint to a node, or remove it."""
+        node, taint = random_choice(NODES_THERE[:2]), random_choice(TAINTS)
+        there = [entry for entry in self.taints[node] if entry[2] is None]
+        found = next((entry for entry in there if entry[0] == taint), None)
         if found is None:
-            self.troubles[node].append([trouble, monotonic(), None, format_time(utc_now())])
-        left = [entry for entry in self.troubles[node] if entry[2] is None and entry is not found]
+            self.taints[node].append([taint, monotonic(), None, format_time(utc_now())])
+        left = [entry for entry in self.taints[node] if entry[2] is None and entry is not found]
         taints = [{"key": entry[0], "effect": "NoExecute", "timeAdded": entry[3]} for entry in left]
         await self.cluster.client.patch(NODES, Key("", node), {"spec": {"taints": taints}})
         if found is not None:
             found[2] = monotonic()
 
-    async def bear(self) -> None:
-        """Make a pod."""
-        name, node = f"p-{len(self.pods)}", one_of(NODES_THERE)
+    async def add_pod(self) -> None:
+        """Create a pod."""
+        name, node = f"p-{len(self.pods)}", random_choice(NODES_THERE)
         tolerated = {
-            trouble: one_of((None, None, *PATIENCE)) for trouble in TROUBLES if random_source().uniform(0, 1) < 0.8
+            taint: random_choice((None, None, *PATIENCE)) for taint in TAINTS if random_source().uniform(0, 1) < 0.8
         }
         self.pods[name], self.tolerated[name] = (node, monotonic()), [(monotonic(), tolerated)]
         spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "tolerations": _tolerations(tolerated)}
@@ -115,9 +113,9 @@ class World:
         await self.cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
 
     async def retolerate(self) -> None:
-        """Change for how long a pod tolerates what it does."""
-        name = one_of(tuple(self.pods))
-        tolerated = {trouble: one_of((None, *PATIENCE)) for trouble in self.tolerated[name][-1][1]}
+        """Change the toleration seconds of a pod."""
+        name = random_choice(tuple(self.pods))
+        tolerated = {taint: random_choice((None, *PATIENCE)) for taint in self.tolerated[name][-1][1]}
         with contextlib.suppress(NotFound):
             change = {"spec": {"tolerations": _tolerations(tolerated)}}
             await self.cluster.client.patch(PODS, Key("default", name), change)
@@ -138,24 +136,24 @@ def _tolerations(tolerated: Mapping[str, int | None]) -> list[Tree]:
 
 
 async def nothing() -> None:
-    """What fails by chance is enough."""
+    """Do nothing; random failures are enough."""
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
+async def test_pods_are_deleted_in_time_and_never_early_despite_faults() -> None:
     async with Cluster() as cluster:
         for name in NODES_THERE:
             await cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
         world = World(cluster)
         for _ in range(6):
-            await world.bear()
-        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
-        people = (world.taint, world.taint, world.bear, world.retolerate)
-        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen, *map(trouble.unheard, people))
+            await world.add_pod()
+        injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        people = (world.taint, world.taint, world.add_pod, world.retolerate)
+        failures = (nothing, injector.kill, injector.cut, injector.deafen, *map(injector.unheard, people))
         for _ in range(ROUNDS):
-            await one_of((*people, *troubles))()
+            await random_choice((*people, *failures))()
             await cluster.sleep(random_source().uniform(0, 25))
-        await trouble.heal()
+        await injector.heal()
         await cluster.sleep(max(PATIENCE) + BOUND)
-        assert world.wrong == []
+        assert world.violations == []
         assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted

@@ -56,7 +56,7 @@ async def make(cluster: Cluster, name: str, signer: str, text: str) -> None:
     await cluster.client.create(TRUST_BUNDLES, ClusterTrustBundle(metadata=ObjectMeta(name=name), spec=spec))
 
 
-async def test_the_authorities_are_published_and_others_of_the_signer_go(file: Path) -> None:
+async def test_bundle_is_published_and_replaces_old_ones(file: Path) -> None:
     async with Cluster(SERVED) as cluster:
         await make(cluster, "mine", "", SECOND)
         await make(cluster, f"{SIGNER.replace('/', ':')}:old", SIGNER, SECOND)
@@ -73,7 +73,7 @@ async def test_the_authorities_are_published_and_others_of_the_signer_go(file: P
         assert b'clustertrustbundle_publisher_sync_duration_seconds_bucket{code="200",le="0.001"}' in answer.body
 
 
-async def test_edits_are_put_right(file: Path) -> None:
+async def test_edited_or_deleted_bundle_is_restored(file: Path) -> None:
     async with Cluster(SERVED) as cluster:
         await cluster.manage(*ON, f"--root-ca-file={file}", specs=SPECS)
         await cluster.settle()
@@ -90,21 +90,21 @@ async def test_edits_are_put_right(file: Path) -> None:
     ("flags", "version"),
     [(("--runtime-config=api/alpha=true",), "v1alpha1"), (("--runtime-config=api/all=true",), "v1beta1")],
 )
-async def test_the_best_version_that_is_served_is_used(file: Path, flags: tuple[str, ...], version: str) -> None:
+async def test_best_served_version_is_used(file: Path, flags: tuple[str, ...], version: str) -> None:
     async with Cluster((GATE, *flags)) as cluster:
         await cluster.manage(*ON, f"--root-ca-file={file}", specs=SPECS)
         await cluster.settle()
         assert await bundles(cluster, version) == {name_of(FIRST): FIRST}
 
 
-async def test_where_there_are_no_bundles_nothing_is_done(file: Path) -> None:
+async def test_unserved_bundles_cause_no_errors(file: Path) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON, f"--root-ca-file={file}", specs=SPECS)
         await cluster.advance(200)
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_in_the_end_there_is_one_bundle_whatever_goes_wrong(file: Path) -> None:
+async def test_exactly_one_bundle_exists_after_faults(file: Path) -> None:
     flags = (
         *ON,
         f"--root-ca-file={file}",

@@ -1,4 +1,4 @@
-"""Jobs that have ended go after a while, in virtual time."""
+"""Finished jobs are deleted after their TTL, in virtual time."""
 
 import pytest
 
@@ -19,7 +19,7 @@ async def names(cluster: Cluster) -> list[str]:
     return [one.metadata.name for one in (await cluster.client.list(JOBS, "default")).items]
 
 
-async def test_a_job_goes_with_its_pods_so_long_after_its_end() -> None:
+async def test_finished_job_and_pods_are_deleted_after_ttl() -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(ttlSecondsAfterFinished=100))
@@ -33,13 +33,13 @@ async def test_a_job_goes_with_its_pods_so_long_after_its_end() -> None:
         assert len(await pods(cluster)) == 1
 
 
-async def test_the_server_has_the_last_word() -> None:
-    """The manager does not hear that the job is to be kept for longer."""
+async def test_ttl_extended_on_server_is_respected() -> None:
+    """The manager's watch misses that the TTL was extended."""
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         replica = await cluster.manage(*FLAGS)
         await cluster.client.create(JOBS, job(ttlSecondsAfterFinished=100))
         await cluster.sleep(60)
-        replica.network.intercept(_deaf)
+        replica.network.intercept(_break_watch)
         replica.network.cut()
         replica.network.heal()
         later = {"spec": {"ttlSecondsAfterFinished": 500}}
@@ -51,13 +51,13 @@ async def test_the_server_has_the_last_word() -> None:
         assert await names(cluster) == []
 
 
-def _deaf(request: Request) -> Response | None:
+def _break_watch(request: Request) -> Response | None:
     return Response(500, {}, b"") if request.path == JOBS.path() else None
 
 
 @pytest.mark.flag("concurrent-ttl-after-finished-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_jobs_are_looked_at_at_once(workers: int) -> None:
+async def test_concurrent_ttl_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster, PodAgent(cluster, ends=lambda _: 0):
         await cluster.manage("--leader-elect=false", "--controllers=job")
         for number in range(6):

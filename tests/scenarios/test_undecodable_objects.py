@@ -1,4 +1,4 @@
-"""An object that can't be decoded any more, in a whole cluster: nobody takes it for deleted."""
+"""An object that cannot be decoded any more does not count as deleted, in a whole cluster."""
 
 from collections.abc import AsyncIterator
 
@@ -18,8 +18,8 @@ WEB = Key("default", "web")
 TOUCH = {"metadata": {"annotations": {"touched": "yes"}}}
 
 
-class Spoiled:
-    """Some resources, in whose answers a value of a field is of another type as long as `on` is set."""
+class CorruptedAnswers:
+    """Corrupts a field in the answers for some resources while `on` is set."""
 
     def __init__(self, cluster: Cluster, old: bytes, new: bytes, *paths: str) -> None:
         self.on = False
@@ -30,11 +30,11 @@ class Spoiled:
     async def _answer(self, request: Request) -> Response:
         response = await self._cluster.api.handle(request)
         user = request.headers.get("user-agent", "")
-        if request.method != "GET" or "/" not in user:  # the test itself reads what there is
+        if request.method != "GET" or "/" not in user:  # the test itself reads valid answers
             return response
         body = response.body
-        spoiled = self._spoil(body) if isinstance(body, bytes) else self._stream(body)
-        return Response(response.status, response.headers, spoiled)
+        corrupted = self._spoil(body) if isinstance(body, bytes) else self._stream(body)
+        return Response(response.status, response.headers, corrupted)
 
     def _spoil(self, data: bytes) -> bytes:
         return data.replace(self._old, self._new) if self.on else data
@@ -56,9 +56,9 @@ async def run_pod(cluster: Cluster, name: str, ip: str, node: str = "") -> None:
     await cluster.client.update(PODS, msgspec.structs.replace(there, status=made.status), subresource="status")
 
 
-async def test_what_belongs_to_a_service_stays_and_goes_on_once_it_can_be_read() -> None:
+async def test_dependents_of_undecodable_service_stay_and_recover() -> None:
     async with Cluster() as cluster:
-        spoiled = Spoiled(
+        corrupted = CorruptedAnswers(
             cluster, b'"type":"ClusterIP"', b'"type":5', "/api/v1/services", "/api/v1/namespaces/default/services"
         )
         replica = await cluster.manage(
@@ -74,7 +74,7 @@ async def test_what_belongs_to_a_service_stays_and_goes_on_once_it_can_be_read()
         await cluster.client.create(CONFIG_MAPS, owned)
         await run_pod(cluster, "a", "10.1.0.1")
         await cluster.settle()
-        spoiled.on = True
+        corrupted.on = True
         await cluster.client.patch(SERVICES, WEB, TOUCH)
         await cluster.sleep(120)
         [services] = [one for one in replica.manager.state().informers if one.selection == "services"]
@@ -83,22 +83,22 @@ async def test_what_belongs_to_a_service_stays_and_goes_on_once_it_can_be_read()
         assert await addresses(cluster) == ["10.1.0.1"]
         assert len((await cluster.client.list(ENDPOINT_SLICES, "default")).items) >= 1
         assert await cluster.client.get(CONFIG_MAPS, Key("default", "owned"))
-        spoiled.on = False
+        corrupted.on = False
         await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {"touched": "again"}}})
         await run_pod(cluster, "b", "10.1.0.2")
         await cluster.advance(60)
         assert await addresses(cluster) == ["10.1.0.1", "10.1.0.2"]
 
 
-async def test_pods_of_a_node_are_not_taken_for_those_of_no_node() -> None:
+async def test_pods_of_undecodable_node_are_not_deleted() -> None:
     async with Cluster() as cluster:
-        spoiled = Spoiled(cluster, b'"providerID":"x"', b'"providerID":5', "/api/v1/nodes")
+        corrupted = CorruptedAnswers(cluster, b'"providerID":"x"', b'"providerID":5', "/api/v1/nodes")
         node = b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"spec":{"providerID":"x"}}'
         await cluster.client.create(NODES, Node.decode(node))
         replica = await cluster.manage("--leader-elect=false", "--controllers=podgc", strict=False)
         await run_pod(cluster, "a", "10.1.0.1", node="n")
         await cluster.settle()
-        spoiled.on = True
+        corrupted.on = True
         await cluster.client.patch(NODES, Key("", "n"), TOUCH)
         await cluster.sleep(600)
         [nodes] = [one for one in replica.manager.state().informers if one.selection == "nodes"]

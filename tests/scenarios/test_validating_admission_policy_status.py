@@ -1,6 +1,6 @@
 """The status of validating admission policies as recorded from Kubernetes 1.36, in a whole cluster, in virtual time.
 
-What must hold: once it is quiet, each says what is wrong with the types of its expressions, and of which generation.
+Invariant: once the cluster is quiet, each status has the type errors of its expressions, and their generation.
 """
 
 import json
@@ -40,7 +40,7 @@ async def status(cluster: Cluster, name: str) -> Any:
 
 
 @pytest.mark.virtual
-async def test_recorded_statuses() -> None:
+async def test_policy_status_matches_recorded_statuses() -> None:
     async with Cluster() as cluster:
         await send(cluster, "POST", DEFINITIONS, DEFINITION["definition"])
         await cluster.sleep(SOON)
@@ -53,7 +53,7 @@ async def test_recorded_statuses() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_policy_is_checked_again_when_it_changes() -> None:
+async def test_changed_policy_is_checked_again() -> None:
     bad = next(row for row in ROWS if row["id"] == "tc02")
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=SPECS)
@@ -62,7 +62,7 @@ async def test_a_policy_is_checked_again_when_it_changes() -> None:
         revision = cluster.api.store.revision
         await cluster.client.patch(POLICIES, Key("", "tc02"), {"metadata": {"labels": {"a": "b"}}})
         await cluster.settle()
-        assert cluster.api.store.revision == revision + 1, "a label says nothing new"
+        assert cluster.api.store.revision == revision + 1, "a label change updates no status"
         better = {"spec": {"validations": [{"expression": "object.spec.replicas > 1"}]}}
         await cluster.client.patch(POLICIES, Key("", "tc02"), better)
         await cluster.settle()
@@ -70,8 +70,8 @@ async def test_a_policy_is_checked_again_when_it_changes() -> None:
 
 
 @pytest.mark.virtual
-async def test_nothing_is_said_of_core_resources_while_groups_that_have_them_too_cannot_be_discovered() -> None:
-    of_core = next(row for row in ROWS if row["id"] == "tc22")  # events, which two groups have
+async def test_failed_group_discovery_delays_type_check() -> None:
+    of_core = next(row for row in ROWS if row["id"] == "tc22")  # events, which two groups serve
     async with Cluster() as cluster:
         is_broken = True
 
@@ -93,7 +93,7 @@ async def test_nothing_is_said_of_core_resources_while_groups_that_have_them_too
 @pytest.mark.virtual
 @pytest.mark.flag("concurrent-validating-admission-policy-status-syncs")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_so_many_policies_are_checked_at_once(workers: int) -> None:
+async def test_concurrent_syncs_flag_sets_workers(workers: int) -> None:
     async with Cluster() as cluster:
         slow = ("--leader-elect=false", f"--controllers={NAME}", "--kube-api-qps=0.1", "--kube-api-burst=1")
         replica = await cluster.manage(*slow, f"--concurrent-validating-admission-policy-status-syncs={workers}")
@@ -126,12 +126,12 @@ THERE = [
         (("apps",), ("v1", "*"), ("pods",), []),
     ],
 )
-def test_which_kinds_a_rule_names(groups: Any, versions: Any, plurals: Any, kinds: Any) -> None:
+def test_rule_matches_kinds_by_group_version_and_resource(groups: Any, versions: Any, plurals: Any, kinds: Any) -> None:
     rule = ResourceRule(api_groups=groups, api_versions=versions, resources=plurals)
     assert [tuple(kind) for kind in kinds_of((rule,), THERE)] == kinds
 
 
-def test_so_many_kinds_are_looked_at_and_no_more() -> None:
+def test_number_of_checked_kinds_is_limited() -> None:
     many = ResourceRule(
         api_groups=("many",), api_versions=("v1",), resources=tuple(each.resource.plural for each in THERE)
     )
@@ -141,7 +141,7 @@ def test_so_many_kinds_are_looked_at_and_no_more() -> None:
     assert len(kinds_of((pods, many), THERE)) == MOST + 1
 
 
-def test_what_is_part_of_itself_has_no_fields_there() -> None:
+def test_recursive_schema_ends_without_fields() -> None:
     schemas = {"Node": {"type": "object", "properties": {"next": {"allOf": [{"$ref": "#/components/schemas/Node"}]}}}}
     found = whole(schemas, {"$ref": "#/components/schemas/Node"}, frozenset())
     assert found == {"type": "object", "properties": {"next": {"type": "object"}}}

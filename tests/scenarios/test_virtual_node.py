@@ -1,4 +1,4 @@
-"""Virtual nodes in a whole cluster, in virtual time: pods that are scheduled run, end and go."""
+"""Virtual nodes in a whole cluster, in virtual time: scheduled pods run, finish and are removed."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ async def phase(cluster: Cluster, name: str) -> str:
 
 
 @pytest.mark.flag("virtual-node-capacity", "virtual-node-instant")
-async def test_nodes_have_the_room_that_is_given_and_what_is_built_in_may_take_no_time() -> None:
+async def test_capacity_and_instant_flags_apply_to_virtual_nodes() -> None:
     async with Cluster() as cluster:
         await cluster.manage(
             *OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=7", "--virtual-node-instant"
@@ -60,11 +60,11 @@ async def test_nodes_have_the_room_that_is_given_and_what_is_built_in_may_take_n
 
 
 @pytest.mark.flag("concurrent-virtual-node-syncs")
-def test_how_many_are_looked_at_at_the_same_time() -> None:
+def test_concurrent_virtual_node_syncs_flag_sets_workers() -> None:
     assert SPECS[0].workers(VirtualNodeOptions(concurrent_virtual_node_syncs=9)) == 9
 
 
-async def test_a_cluster_with_nodes_runs_what_is_deployed() -> None:
+async def test_deployment_runs_on_virtual_nodes() -> None:
     async with Cluster(nodes=3) as cluster:
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=4))
         await cluster.client.create(SERVICES, service("web", {"app": "web"}))
@@ -86,7 +86,7 @@ async def test_a_cluster_with_nodes_runs_what_is_deployed() -> None:
         assert (await cluster.client.list(PODS)).items == []
 
 
-async def test_workloads_of_all_kinds_run_on_nodes_that_are_added() -> None:
+async def test_all_workload_kinds_run_on_added_nodes() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false")
         assert await cluster.add_nodes(2) == ["node-1", "node-2"]
@@ -103,7 +103,7 @@ async def test_workloads_of_all_kinds_run_on_nodes_that_are_added() -> None:
 
 
 @pytest.mark.flag("virtual-nodes", "virtual-node-zones")
-async def test_nodes_of_the_flags_register_and_stay_ready() -> None:
+async def test_nodes_from_flags_register_and_stay_ready() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*OWN, QUIET, "--virtual-nodes=3", "--virtual-node-zones=a,b")
         await cluster.settle()
@@ -117,11 +117,11 @@ async def test_nodes_of_the_flags_register_and_stay_ready() -> None:
         await cluster.advance(600)
         for node in (await cluster.client.list(NODES)).items:
             assert not node.spec.taints
-            said = {one.type: (one.status, one.last_transition_time) for one in node.status.conditions}
-            assert said["Ready"] == ("True", "2026-01-01T00:00:00Z")
-            heard = next(one.last_heartbeat_time for one in node.status.conditions if one.type == "Ready")
-            assert heard is not None
-            assert heard >= "2026-01-01T00:05:00Z"
+            reported = {one.type: (one.status, one.last_transition_time) for one in node.status.conditions}
+            assert reported["Ready"] == ("True", "2026-01-01T00:00:00Z")
+            heartbeat = next(one.last_heartbeat_time for one in node.status.conditions if one.type == "Ready")
+            assert heartbeat is not None
+            assert heartbeat >= "2026-01-01T00:05:00Z"
         after = await cluster.client.get(LEASES, Key("kube-node-lease", "virtual-node-1"))
         assert (after.spec.renew_time or "") > (before.spec.renew_time or "")
         await first.stop()
@@ -130,7 +130,7 @@ async def test_nodes_of_the_flags_register_and_stay_ready() -> None:
         assert [one.metadata.name for one in (await cluster.client.list(NODES)).items] == ["virtual-node-1"]
 
 
-async def test_a_silent_node_is_lost_and_comes_back() -> None:
+async def test_silent_annotation_makes_node_unready_until_removed() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
         await cluster.settle()
@@ -149,12 +149,12 @@ async def test_a_silent_node_is_lost_and_comes_back() -> None:
         assert await phase(cluster, "late") == "Running"
 
 
-async def test_a_node_says_what_its_annotation_tells_it_to() -> None:
+async def test_conditions_annotation_sets_node_conditions() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
         await cluster.settle()
         key, note = Key("", "virtual-node-1"), f"{NOTE}/conditions"
-        for says, expected, keys in (
+        for annotation, expected, keys in (
             (
                 "Ready=False, DiskPressure=True,Sunny=True,PIDPressure=maybe",
                 ("False", "True"),
@@ -162,17 +162,17 @@ async def test_a_node_says_what_its_annotation_tells_it_to() -> None:
             ),
             (None, ("True", "False"), set()),
         ):
-            await cluster.client.patch(NODES, key, {"metadata": {"annotations": {note: says}}})
+            await cluster.client.patch(NODES, key, {"metadata": {"annotations": {note: annotation}}})
             await cluster.settle()
             node = await cluster.client.get(NODES, key)
-            said = {one.type: one.status for one in node.status.conditions}
-            assert (said["Ready"], said["DiskPressure"]) == expected
-            assert said["PIDPressure"] == "False"
-            assert "Sunny" not in said
+            reported = {one.type: one.status for one in node.status.conditions}
+            assert (reported["Ready"], reported["DiskPressure"]) == expected
+            assert reported["PIDPressure"] == "False"
+            assert "Sunny" not in reported
             assert {taint.key.rpartition("/")[2] for taint in node.spec.taints} == keys
 
 
-async def test_addresses_come_from_the_range_of_the_node_and_are_given_again() -> None:
+async def test_pod_addresses_come_from_node_range_and_are_reused() -> None:
     async with Cluster() as cluster:
         await cluster.add_nodes(1)
         await cluster.client.patch(
@@ -200,7 +200,7 @@ def asking(name: str, cpu: str, **spec: Any) -> Pod:
     return pod(name, containers=[container], **spec)
 
 
-async def test_pods_for_which_there_is_no_room_fail() -> None:
+async def test_pods_over_node_capacity_fail() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
         await cluster.settle()
@@ -216,7 +216,7 @@ async def test_pods_for_which_there_is_no_room_fail() -> None:
         assert [one.type for one in found[name].conditions if one.type != "PodScheduled"] == []
         events = [one for one in (await cluster.client.list(EVENTS, "default")).items if one.reason.startswith("OutOf")]
         assert [(one.type, one.reason, one.involved_object.name) for one in events] == [("Warning", "OutOfcpu", name)]
-        # What has failed takes nothing, and what goes leaves its room.
+        # Failed pods use no resources, and deleted pods free theirs.
         await cluster.client.create(PODS, pod("third"))
         await cluster.client.create(PODS, pod("fourth"))
         await cluster.settle()
@@ -228,7 +228,7 @@ async def test_pods_for_which_there_is_no_room_fail() -> None:
         assert await phase(cluster, "large") == "Running"
 
 
-async def test_a_container_that_is_not_healthy_starts_again() -> None:
+async def test_unhealthy_container_is_restarted() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
         await cluster.settle()
@@ -248,7 +248,7 @@ async def test_a_container_that_is_not_healthy_starts_again() -> None:
         assert sorted((one.type, one.reason) for one in events) == [("Normal", "Killing"), ("Warning", "Unhealthy")]
 
 
-async def test_pods_that_are_made_in_place_of_refused_ones_come_at_a_pace() -> None:
+async def test_replacements_of_rejected_pods_are_rate_limited() -> None:
     async with Cluster() as cluster:
         ports = [{"containerPort": 80, "hostPort": 8080}]
         of_port = {"nodeName": "virtual-node-1", "containers": [{"name": "main", "image": "i", "ports": ports}]}
@@ -258,7 +258,7 @@ async def test_pods_that_are_made_in_place_of_refused_ones_come_at_a_pace() -> N
         await cluster.settle()
         await cluster.client.create(PODS, pod("first", **of_port))
         await cluster.client.create(REPLICA_SETS, replica_set("many", replicas=1, template=made))
-        await cluster.sleep(30)  # there is no rest
+        await cluster.sleep(30)  # no capacity is left
         refused = [
             one for one in (await cluster.client.list(PODS, "default")).items if one.status.reason == "NodePorts"
         ]
@@ -268,7 +268,7 @@ async def test_pods_that_are_made_in_place_of_refused_ones_come_at_a_pace() -> N
         assert any(one.metadata.name.startswith("many") for one in await running(cluster))
 
 
-async def test_a_manager_that_takes_over_knows_what_is_taken() -> None:
+async def test_new_manager_knows_used_node_capacity() -> None:
     async with Cluster() as cluster:
         flags = (*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
         first = await cluster.manage(*flags)
@@ -282,7 +282,7 @@ async def test_a_manager_that_takes_over_knows_what_is_taken() -> None:
         assert (await phase(cluster, "first"), await phase(cluster, "second")) == ("Running", "Failed")
 
 
-async def test_a_critical_pod_has_others_end_for_it() -> None:
+async def test_critical_pod_preempts_others_on_node() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
         await cluster.settle()
@@ -307,7 +307,7 @@ async def test_a_critical_pod_has_others_end_for_it() -> None:
         assert (refused.phase, refused.reason) == ("Failed", "UnexpectedAdmissionError")
 
 
-async def test_a_pod_that_is_resized_takes_what_it_has_then() -> None:
+async def test_resized_pod_uses_its_new_resources() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-capacity=cpu=3,pods=3")
         await cluster.settle()
@@ -321,13 +321,13 @@ async def test_a_pod_that_is_resized_takes_what_it_has_then() -> None:
         assert (await phase(cluster, "first"), await phase(cluster, "second")) == ("Running", "Running")
 
 
-async def test_a_pod_is_not_refused_for_what_a_node_was_before() -> None:
+async def test_stale_node_labels_do_not_reject_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*OWN, QUIET, "--virtual-nodes=1", "--virtual-node-instant")
         await cluster.settle()
         path = "/api/v1/nodes"
         replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
-        replica.network.cut()  # so that the local copy of nodes gets old
+        replica.network.cut()  # so that the cache of nodes becomes stale
         replica.network.heal()
         await cluster.client.patch(NODES, Key("", "virtual-node-1"), {"metadata": {"labels": {"disk": "ssd"}}})
         await cluster.client.create(PODS, pod("picky", nodeSelector={"disk": "ssd"}))
@@ -337,7 +337,7 @@ async def test_a_pod_is_not_refused_for_what_a_node_was_before() -> None:
         assert (await cluster.client.get(PODS, Key("default", "pickier"))).status.reason == "NodeAffinity"
 
 
-async def test_a_manager_that_takes_over_goes_on_where_the_last_one_was() -> None:
+async def test_new_manager_continues_pod_lifecycle() -> None:
     async with Cluster() as cluster:
         first = await cluster.manage(*OWN, QUIET, "--virtual-nodes=1")
         await cluster.settle()
@@ -357,7 +357,7 @@ async def test_a_manager_that_takes_over_goes_on_where_the_last_one_was() -> Non
 
 
 @pytest.mark.flag("virtual-node-stages")
-async def test_stages_of_a_file_come_first(tmp_path: Path) -> None:
+async def test_stages_file_takes_precedence(tmp_path: Path) -> None:
     file = tmp_path / "stages.yaml"
     file.write_text("stages:\n- {name: slow, selector: app=slow, from: [waiting], to: running, delay: 60s}\n")
     async with Cluster() as cluster:
@@ -382,7 +382,7 @@ async def test_stages_of_a_file_come_first(tmp_path: Path) -> None:
         ("stages: [{name: a, from: [waiting], to: running, selector: 'a=='}, {}]", "stages["),
     ],
 )
-async def test_files_of_no_use_are_named(tmp_path: Path, text: str, problem: str) -> None:
+async def test_invalid_stages_file_is_reported(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "stages.yaml"
     file.write_text(text)
     async with Cluster() as cluster:

@@ -1,15 +1,15 @@
-"""Virtual nodes and their pods while everything goes wrong, by seed (virtual time).
+"""Virtual nodes and their pods under faults, by seed, in virtual time.
 
-Always, of each pod, whoever writes and whatever was killed, forgotten, cut off, set or brought back:
-- its phase never goes back, and what has ended stays as it ended;
-- its address stays, and no two pods that have not ended share one;
-- a node has no more pods that have not ended than it has places, and those that it does not take fail;
-- a container restarts once at a time, each run has an identity of its own, and none that may not restart does;
-- what is written is about this pod, and not about one that had its name before.
-Once it is quiet:
-- pods of nodes that are there run and are ready, or have ended as they should; those that were deleted are gone;
-- their nodes say that they are ready, and their leases are fresh;
-- nobody writes anything of pods any more.
+At any time, for each pod, whatever was killed, disconnected, overwritten or restored:
+- its phase never goes back, and a finished pod does not change;
+- its address stays, and no two unfinished pods share one;
+- a node runs no more unfinished pods than its capacity, and rejected ones fail;
+- a container restarts one at a time, each run has its own identity, and only restartable containers restart;
+- a status is about this pod, not a former one with its name.
+After recovery:
+- pods of existing nodes run and are ready, or have finished as expected; deleted ones are removed;
+- their nodes are ready, and the leases are fresh;
+- no pod is written any more.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from controller_manager.common.base import clock
 from controller_manager.common.base.random import random_source
 from controller_manager.testing import Cluster, VirtualLoop
 from controller_manager.testing.fault_injector import RATE, FaultInjector
-from tests.scenarios.trials import go_on, one_of
+from tests.scenarios.faults import random_choice, run_random_actions
 
 pytestmark = pytest.mark.virtual
 NOTE = "virtual-node.x-k8s.io"
@@ -71,20 +71,20 @@ def pod(name: str, node: str, annotations: Mapping[str, str] = MappingProxyType(
     return Pod.decode(msgspec.json.encode({"metadata": meta, "spec": given}))
 
 
-class Lives:
-    """Follows the pods of a cluster, and complains of what no node says."""
+class PodLifecycles:
+    """Checks the statuses of pods in a cluster against the invariants."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.complaints: list[str] = []
+        self.violations: list[str] = []
         self._cluster = cluster
         self._said: dict[str, Any] = {}
-        self._runs: dict[Any, Any] = {}  # who, and how many restarts, by the identity of a run; and the other way round
+        self._runs: dict[Any, Any] = {}  # pod and restart count by the identity of a run, and the reverse
         self._addresses: dict[str, str] = {}
         self._taken: dict[str, set[str]] = {}
         cluster.follow(self)
 
     def restart(self) -> None:
-        """What was is forgotten: it is another past."""
+        """Forget all pods, since the cluster has another history."""
         self._said.clear()
         self._runs.clear()
         self._addresses.clear()
@@ -112,18 +112,18 @@ class Lives:
         before = self._said.get(uid, {"phase": "Pending"})
         self._said[uid] = status
         found = list(self._wrong(uid, tree["spec"], before, status))
-        self.complaints += [f"{tree['metadata']['name']} ({uid}): {one}" for one in found]
+        self.violations += [f"{tree['metadata']['name']} ({uid}): {one}" for one in found]
         if status["phase"] in PHASES[2:]:
             self._free(uid)
         elif "startTime" in status:
             taken = self._taken.setdefault(tree["spec"]["nodeName"], set())
             taken.add(uid)
             if len(taken) > PLACES:
-                self.complaints.append(f"{tree['spec']['nodeName']} has {len(taken)} pods")
+                self.violations.append(f"{tree['spec']['nodeName']} has {len(taken)} pods")
         if "podIP" in status and status["phase"] not in PHASES[2:]:
             holder = self._addresses.setdefault(status["podIP"], uid)
             if holder != uid:
-                self.complaints.append(f"{status['podIP']} is that of {holder} and {uid}")
+                self.violations.append(f"{status['podIP']} is that of {holder} and {uid}")
 
     def _wrong(self, uid: str, spec: Any, before: Any, status: Any) -> Any:
         was, now = before["phase"], status["phase"]
@@ -151,61 +151,67 @@ def _containers(status: Any) -> list[Any]:
 
 
 class People:
-    """Those who make, change and delete pods and nodes of a cluster."""
+    """Users who create, change and delete pods and nodes of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def create(self) -> None:
-        await self._create(one_of(NAMES))
+        await self._create(random_choice(NAMES))
 
     async def _create(self, name: str) -> None:
-        await self._cluster.client.create(PODS, pod(name, one_of(NODE_NAMES), one_of(ENDINGS), **one_of(SHAPES)))
+        await self._cluster.client.create(
+            PODS, pod(name, random_choice(NODE_NAMES), random_choice(ENDINGS), **random_choice(SHAPES))
+        )
 
     async def delete(self) -> None:
-        await self._cluster.client.delete(PODS, Key("default", one_of(NAMES)), grace=one_of((None, 0, 1, 60)))
+        await self._cluster.client.delete(
+            PODS, Key("default", random_choice(NAMES)), grace=random_choice((None, 0, 1, 60))
+        )
 
     async def replace(self) -> None:
-        """Another pod has the same name, before anybody hears that the first is gone."""
-        name = one_of(NAMES)
+        """Replace a pod by one with the same name before watches report the deletion."""
+        name = random_choice(NAMES)
         await self._cluster.client.delete(PODS, Key("default", name), grace=0)
         await self._create(name)
 
     async def annotate(self) -> None:
-        notes = {f"{NOTE}/unready": one_of(("yes", None)), f"{NOTE}/exit-code": one_of(("0", "3", None))}
-        await self._cluster.client.patch(PODS, Key("default", one_of(NAMES)), {"metadata": {"annotations": notes}})
+        notes = {f"{NOTE}/unready": random_choice(("yes", None)), f"{NOTE}/exit-code": random_choice(("0", "3", None))}
+        await self._cluster.client.patch(
+            PODS, Key("default", random_choice(NAMES)), {"metadata": {"annotations": notes}}
+        )
 
-    async def meddle(self) -> None:
-        """Somebody else writes the status, so that others are late."""
+    async def overwrite_status(self) -> None:
+        """Write the status, so that writes of nodes conflict."""
         condition = {"type": "example.org/seen", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        found = (await self._cluster.client.get(PODS, Key("default", one_of(NAMES)))).status.conditions
+        found = (await self._cluster.client.get(PODS, Key("default", random_choice(NAMES)))).status.conditions
         listed = [*msgspec.to_builtins(found), condition]
         change = {"status": {"conditions": listed}}
-        await self._cluster.client.patch(PODS, Key("default", one_of(NAMES)), change, subresource="status")
+        await self._cluster.client.patch(PODS, Key("default", random_choice(NAMES)), change, subresource="status")
 
     async def lose_node(self) -> None:
-        await self._cluster.client.delete(NODES, Key("", one_of(NODE_NAMES)))
+        await self._cluster.client.delete(NODES, Key("", random_choice(NODE_NAMES)))
 
     async def make_node(self) -> None:
-        name = one_of(NODE_NAMES)
+        name = random_choice(NODE_NAMES)
         meta = {"name": name, "labels": {"kubernetes.io/hostname": name, VIRTUAL_POOL: "made"}}
         await self._cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": meta})))
 
     async def silence(self) -> None:
-        await self._silence(one_of(NODE_NAMES), one_of(("true", None)))
+        await self._silence(random_choice(NODE_NAMES), random_choice(("true", None)))
 
     async def _silence(self, node: str, silent: str | None) -> None:
         change = {"metadata": {"annotations": {f"{NOTE}/silent": silent}}}
         await self._cluster.client.patch(NODES, Key("", node), change)
 
     async def set_clock(self) -> None:
-        """The wall clock jumps, ahead or back."""
+        """Move the wall clock ahead or back."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.epoch += random_source().uniform(-90, 90)
 
     async def rest(self) -> None:
-        """All nodes are there and speak, and pods are to run."""
+        """Create all nodes, end their silence, and let pods run."""
         there = {one.metadata.name for one in (await self._cluster.client.list(NODES)).items}
         for name in NODE_NAMES:
             if name in there:
@@ -221,7 +227,7 @@ class People:
         return [
             *often,
             self.annotate,
-            self.meddle,
+            self.overwrite_status,
             self.lose_node,
             self.make_node,
             self.silence,
@@ -230,7 +236,7 @@ class People:
 
 
 async def check(cluster: Cluster) -> None:
-    """Raise AssertionError unless all pods and nodes are as they should be once it is quiet."""
+    """Raise AssertionError unless the invariants after recovery hold."""
     nodes = {one.metadata.name: one for one in (await cluster.client.list(NODES)).items}
     for name, node in nodes.items():
         ready = condition_of(node.status.conditions, "Ready")
@@ -246,13 +252,13 @@ async def check(cluster: Cluster) -> None:
             assert is_pod_ready(one) or one.status.phase in PHASES[2:], one.raw
 
 
-async def is_quiet(cluster: Cluster) -> None:
+async def pods_are_quiet(cluster: Cluster) -> None:
     before = [one.metadata.resource_version for one in (await cluster.client.list(PODS)).items]
     await cluster.advance(60)
     assert [one.metadata.resource_version for one in (await cluster.client.list(PODS)).items] == before
 
 
-async def test_nothing_is_done_to_a_pod_that_was_decided_of_another_of_its_name() -> None:
+async def test_recreated_pod_gets_no_status_of_old_pod() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.settle()
@@ -275,44 +281,44 @@ async def test_nothing_is_done_to_a_pod_that_was_decided_of_another_of_its_name(
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_pods_live_as_nodes_say_whatever_goes_wrong() -> None:
+async def test_pod_lifecycles_are_valid_despite_faults() -> None:
     async with Cluster() as cluster:
-        lives, people = Lives(cluster), People(cluster)
+        lifecycles, people = PodLifecycles(cluster), People(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
-        await go_on(cluster, [*people.actions(), faults.kill, faults.cut, faults.deafen], ACTIONS)
-        patient = one_of((True, False, False, False))
+        await run_random_actions(cluster, [*people.actions(), faults.kill, faults.cut, faults.deafen], ACTIONS)
+        patient = random_choice((True, False, False, False))
         if not patient:
             await faults.kill()
         await faults.heal()
         await people.rest()
-        await cluster.advance(900 if patient else 200)  # the first manager has to notice that its watches are silent
-        assert lives.complaints == []
+        await cluster.advance(900 if patient else 200)  # the first manager must detect its silent watches
+        assert lifecycles.violations == []
         await check(cluster)
-        await is_quiet(cluster)
-        assert lives.complaints == []
+        await pods_are_quiet(cluster)
+        assert lifecycles.violations == []
 
 
 @pytest.mark.virtual(seeds=50)
-async def test_pods_of_a_cluster_that_goes_back_and_forks_live_on() -> None:
+async def test_pods_run_on_after_snapshot_restore_and_fork() -> None:
     async with Cluster() as cluster:
-        lives, people = Lives(cluster), People(cluster)
+        lifecycles, people = PodLifecycles(cluster), People(cluster)
         await cluster.manage(*FLAGS, strict=False)
-        await go_on(cluster, people.actions(), ACTIONS)
+        await run_random_actions(cluster, people.actions(), ACTIONS)
         snapshot = cluster.snapshot()
-        await go_on(cluster, people.actions(), ACTIONS)
+        await run_random_actions(cluster, people.actions(), ACTIONS)
         async with cluster.fork() as other:
-            there, others = Lives(other), People(other)
+            there, others = PodLifecycles(other), People(other)
             there.restart()
-            await go_on(other, others.actions(), ACTIONS)
-            await go_on(cluster, people.actions(), ACTIONS)
+            await run_random_actions(other, others.actions(), ACTIONS)
+            await run_random_actions(cluster, people.actions(), ACTIONS)
             await others.rest()
             await other.advance(200)
             await check(other)
-            assert there.complaints == []
+            assert there.violations == []
         await cluster.restore(snapshot)
-        await go_on(cluster, people.actions(), ACTIONS)
+        await run_random_actions(cluster, people.actions(), ACTIONS)
         await people.rest()
         await cluster.advance(200)
-        assert lives.complaints == []
+        assert lifecycles.violations == []
         await check(cluster)

@@ -1,4 +1,4 @@
-"""Classes of volume attributes in a whole cluster, in virtual time: none goes while it is used."""
+"""Protection of volume attributes classes in a whole cluster, in virtual time."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ async def make_class(cluster: Cluster, **metadata: Any) -> None:
 
 
 async def finalizers(cluster: Cluster) -> tuple[str, ...] | None:
-    """Those of the class; None if it is gone."""
+    """Return the finalizers of the class, or None if it is deleted."""
     try:
         return (await cluster.client.get(VOLUME_ATTRIBUTES_CLASSES, GOLD)).metadata.finalizers
     except NotFound:
         return None
 
 
-async def test_a_class_that_nobody_uses_goes() -> None:
+async def test_unused_class_is_deleted() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await make_class(cluster, finalizers=["example.org/mine"])
@@ -43,7 +43,7 @@ async def test_a_class_that_nobody_uses_goes() -> None:
         assert await finalizers(cluster) == ("example.org/mine",)
 
 
-async def test_a_class_stays_while_a_claim_asks_for_it() -> None:
+async def test_class_stays_while_claim_requests_it() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await make_class(cluster)
@@ -63,7 +63,7 @@ async def test_a_class_stays_while_a_claim_asks_for_it() -> None:
         {"modifyVolumeStatus": {"targetVolumeAttributesClassName": "gold", "status": "InProgress"}},
     ],
 )
-async def test_a_class_stays_while_a_claim_has_it_or_is_to_get_it(status: dict[str, Any]) -> None:
+async def test_class_stays_while_claim_has_or_awaits_it(status: dict[str, Any]) -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await make_class(cluster)
@@ -78,7 +78,7 @@ async def test_a_class_stays_while_a_claim_has_it_or_is_to_get_it(status: dict[s
         assert await finalizers(cluster) is None
 
 
-async def test_a_class_stays_while_a_volume_has_it() -> None:
+async def test_class_stays_while_volume_uses_it() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         await cluster.manage(*ON, specs=SPECS)
         await make_class(cluster)
@@ -92,7 +92,7 @@ async def test_a_class_stays_while_a_volume_has_it() -> None:
         assert await finalizers(cluster) is None
 
 
-async def test_it_does_not_run_where_the_feature_is_off() -> None:
+async def test_controller_does_not_run_without_feature() -> None:
     async with Cluster((UNPROTECTED,)) as cluster:
         replica = await cluster.manage(*ON, "--emulated-version=1.33", specs=SPECS)
         await make_class(cluster)

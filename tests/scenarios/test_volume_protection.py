@@ -1,4 +1,4 @@
-"""Claims and volumes that somebody needs stay although they were deleted, in virtual time."""
+"""Protection of claims and volumes that are in use, in virtual time."""
 
 import json
 from typing import Any
@@ -16,8 +16,8 @@ from controller_manager.common.api.storage import (
 )
 from controller_manager.common.api.wire import Request, Response
 from controller_manager.testing import Cluster
+from tests.scenarios.faults import break_watches
 from tests.scenarios.storage import add, claim, is_gone, pod, the_claim, the_volume, volume
-from tests.scenarios.trials import unheard
 
 pytestmark = pytest.mark.virtual
 
@@ -25,7 +25,7 @@ ON = ("--leader-elect=false", "--controllers=pvc-protection,pv-protection")
 CLAIM = Key("default", "c")
 
 
-async def test_a_claim_stays_while_a_pod_with_a_node_has_it() -> None:
+async def test_claim_stays_while_scheduled_pod_uses_it() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, claim(), pod(nodeName="node-1"))
@@ -41,7 +41,7 @@ async def test_a_claim_stays_while_a_pod_with_a_node_has_it() -> None:
         assert await is_gone(cluster, PERSISTENT_VOLUME_CLAIMS, "c")
 
 
-async def test_a_claim_goes_whose_pods_were_given_no_node_and_those_of_a_namespace_are_asked_for_once() -> None:
+async def test_claims_of_unscheduled_pods_are_deleted_with_few_lists() -> None:
     listed: list[str] = []
 
     def note(request: Request) -> Response | None:
@@ -60,17 +60,17 @@ async def test_a_claim_goes_whose_pods_were_given_no_node_and_those_of_a_namespa
         assert len(listed) < 5
 
 
-async def test_the_server_has_the_last_word_about_pods() -> None:
-    """The manager does not hear that the pod was given a node."""
+async def test_stale_pod_cache_does_not_delete_used_claim() -> None:
+    """The manager's watch misses that the pod was scheduled."""
 
-    def deaf(request: Request) -> Response | None:
+    def break_watch(request: Request) -> Response | None:
         return Response(500, {}, b"") if request.path == PODS.path() else None
 
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await add(cluster, claim())
         await cluster.settle()
-        replica.network.intercept(deaf)
+        replica.network.intercept(break_watch)
         replica.network.cut()
         replica.network.heal()
         await add(cluster, pod(nodeName="node-1"))
@@ -79,12 +79,12 @@ async def test_the_server_has_the_last_word_about_pods() -> None:
         assert not await is_gone(cluster, PERSISTENT_VOLUME_CLAIMS, "c")
 
 
-async def test_a_claim_goes_after_a_pod_that_came_and_went_unheard() -> None:
+async def test_claim_of_pod_missed_by_watch_is_deleted() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage(*ON)
         await add(cluster, claim())
         await cluster.settle()
-        replica.network.intercept(unheard(PODS.path()))
+        replica.network.intercept(break_watches(PODS.path()))
         replica.network.cut()
         replica.network.heal()
         await add(cluster, pod(nodeName="node-1"))
@@ -98,7 +98,7 @@ async def test_a_claim_goes_after_a_pod_that_came_and_went_unheard() -> None:
         assert await is_gone(cluster, PERSISTENT_VOLUME_CLAIMS, "c")
 
 
-async def test_the_finalizer_comes_where_it_is_missing() -> None:
+async def test_missing_protection_finalizer_is_added() -> None:
     async with Cluster(["--disable-admission-plugins=StorageObjectInUseProtection"]) as cluster:
         await add(cluster, claim(), volume())
         assert (await the_claim(cluster)).metadata.finalizers == ()
@@ -108,7 +108,7 @@ async def test_the_finalizer_comes_where_it_is_missing() -> None:
         assert (await the_volume(cluster)).metadata.finalizers == (PV_PROTECTION,)
 
 
-async def test_a_volume_stays_while_it_is_bound() -> None:
+async def test_bound_volume_stays() -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         await add(cluster, volume())
@@ -138,7 +138,7 @@ def _ephemeral(owner: str) -> Pod:
 
 
 @pytest.mark.parametrize("is_owner", [True, False])
-async def test_a_claim_of_an_ephemeral_volume_stays_only_for_the_pod_that_owns_it(is_owner: bool) -> None:
+async def test_ephemeral_claim_stays_only_for_its_owner_pod(is_owner: bool) -> None:
     async with Cluster() as cluster:
         await cluster.manage(*ON)
         made = await cluster.client.create(PODS, _ephemeral("p"))

@@ -1,10 +1,10 @@
-"""Claims and volumes that people delete while they are used, while requests fail, watches fall silent and managers are
-lost, by seed (virtual time).
+"""Protection of claims and volumes under faults (failed requests, silent watches, lost managers), by seed, in virtual
+time.
 
-What holds for every seed:
+For every seed:
 
-1. No claim goes while a pod that was given a node has it, and no volume while it is bound.
-2. Once everything works again, whatever was deleted and nobody needs is gone, and all that stays is protected.
+1. No claim is removed while a scheduled pod uses it, and no volume while it is bound.
+2. After recovery deleted claims and volumes without users are removed, and all others have their finalizer.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ from controller_manager.common.api.storage import (
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controllers.volume_protection import uses
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.storage import add, claim, pod, volume
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
 
 T = TypeVar("T")
 
@@ -40,11 +40,11 @@ NAMES = ("a", "b", "c", "d")
 
 
 class World:
-    """Claims, volumes and pods as the store has them."""
+    """The claims, volumes and pods in the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.pods: dict[str, Pod] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
@@ -60,52 +60,54 @@ class World:
                 case PERSISTENT_VOLUME_CLAIMS.name:
                     _keep(self.claims, name, PersistentVolumeClaim.decode(data), gone=gone)
                     if gone and self.is_used(PersistentVolumeClaim.decode(data)):
-                        self.wrong.append(f"claim {name} is gone and was used")
+                        self.violations.append(f"claim {name} is gone and was used")
                 case PERSISTENT_VOLUMES.name:
                     _keep(self.volumes, name, PersistentVolume.decode(data), gone=gone)
                     if gone and PersistentVolume.decode(data).status.phase == BOUND:
-                        self.wrong.append(f"volume {name} is gone and was bound")
+                        self.violations.append(f"volume {name} is gone and was bound")
 
     def is_used(self, claim: PersistentVolumeClaim) -> bool:
-        """Return whether a pod keeps a claim."""
+        """Return whether a pod uses a claim."""
         return any(uses(pod, claim) for pod in self.pods.values())
 
     async def ask(self) -> None:
-        """Somebody makes a claim."""
-        await add(self.cluster, claim(one_of(NAMES)))
+        """Create a claim."""
+        await add(self.cluster, claim(random_choice(NAMES)))
 
     async def use(self) -> None:
-        """A pod that was given a node comes to a claim; none comes to one that is being deleted."""
+        """Create a scheduled pod with a claim that is not being deleted."""
         there = [one.metadata.name for one in self.claims.values() if one.metadata.deletion_timestamp is None]
         self._made += 1
-        await add(self.cluster, pod(f"p{self._made}", one_of(there), nodeName="node-1"))
+        await add(self.cluster, pod(f"p{self._made}", random_choice(there), nodeName="node-1"))
 
     async def stop(self) -> None:
-        """A pod goes."""
-        await self.cluster.client.delete(PODS, Key("default", one_of(sorted(self.pods))), grace=0)
+        """Delete a pod."""
+        await self.cluster.client.delete(PODS, Key("default", random_choice(sorted(self.pods))), grace=0)
 
     async def end(self) -> None:
-        """A pod ends, and stays."""
-        change = {"status": {"phase": one_of(("Succeeded", "Failed"))}}
-        await self.cluster.client.patch(PODS, Key("default", one_of(sorted(self.pods))), change, subresource="status")
+        """Finish a pod."""
+        change = {"status": {"phase": random_choice(("Succeeded", "Failed"))}}
+        await self.cluster.client.patch(
+            PODS, Key("default", random_choice(sorted(self.pods))), change, subresource="status"
+        )
 
     async def drop(self) -> None:
-        """Somebody deletes a claim."""
-        await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(one_of(list(self.claims.values()))))
+        """Delete a claim."""
+        await self.cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, key_of(random_choice(list(self.claims.values()))))
 
     async def offer(self) -> None:
-        """Somebody makes a volume."""
-        await add(self.cluster, volume(one_of(NAMES)))
+        """Create a volume."""
+        await add(self.cluster, volume(random_choice(NAMES)))
 
     async def turn(self) -> None:
-        """A volume is bound, or released."""
-        change = {"status": {"phase": one_of((BOUND, BOUND, RELEASED))}}
-        key = Key("", one_of(sorted(self.volumes)))
+        """Bind a volume, or release it."""
+        change = {"status": {"phase": random_choice((BOUND, BOUND, RELEASED))}}
+        key = Key("", random_choice(sorted(self.volumes)))
         await self.cluster.client.patch(PERSISTENT_VOLUMES, key, change, subresource="status")
 
     async def discard(self) -> None:
-        """Somebody deletes a volume."""
-        await self.cluster.client.delete(PERSISTENT_VOLUMES, Key("", one_of(sorted(self.volumes))))
+        """Delete a volume."""
+        await self.cluster.client.delete(PERSISTENT_VOLUMES, Key("", random_choice(sorted(self.volumes))))
 
 
 def _keep(there: dict[str, T], name: str, one: T, *, gone: bool) -> None:
@@ -116,7 +118,7 @@ def _keep(there: dict[str, T], name: str, one: T, *, gone: bool) -> None:
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_nothing_goes_that_is_needed_and_all_else_does() -> None:
+async def test_only_unused_claims_and_volumes_go_despite_faults() -> None:
     async with Cluster() as cluster:
         world = World(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -126,13 +128,13 @@ async def test_nothing_goes_that_is_needed_and_all_else_does() -> None:
             *(world.offer, world.turn, world.turn, world.discard),
             *(faults.kill, faults.cut, faults.unheard(world.use), faults.unheard(world.drop), faults.deafen),
         )
-        await go_on(cluster, people, ACTIONS)
-        await calm(cluster, faults)
-        assert world.wrong == []
+        await run_random_actions(cluster, people, ACTIONS)
+        await heal_and_settle(cluster, faults)
+        assert world.violations == []
         for claim in world.claims.values():
             assert PVC_PROTECTION in claim.metadata.finalizers
             assert claim.metadata.deletion_timestamp is None or world.is_used(claim)
         for volume in world.volumes.values():
             assert PV_PROTECTION in volume.metadata.finalizers
             assert volume.metadata.deletion_timestamp is None or volume.status.phase == BOUND
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)

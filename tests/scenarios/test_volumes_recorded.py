@@ -1,8 +1,8 @@
-"""What kube-controller-manager 1.36 does for volumes, step by step, and what ours does at the same requests.
+"""The volume controllers behave as recorded from kube-controller-manager 1.36, step by step.
 
-`volumes_recorded.jsonl` was recorded at a real API server, with an attacher that answers each VolumeAttachment, but for
-those of the volumes in `fail`. A row has the requests of a step, and what is to be seen some seconds later: claims of
-ephemeral volumes, finalizers of a class, VolumeAttachments, the lists of nodes, and events about pods.
+`volumes_recorded.jsonl` was recorded from a real API server, with an attacher that answers each VolumeAttachment except
+those of the volumes in `fail`. A row has the requests of a step, and the state some seconds later: claims of ephemeral
+volumes, finalizers of a class, VolumeAttachments, the lists of nodes, and events about pods.
 """
 
 import json
@@ -33,7 +33,7 @@ CORE, STORAGE = "/api/v1", "/apis/storage.k8s.io/v1"
 
 
 class Replay:
-    """A cluster that gets the recorded requests."""
+    """Sends the recorded requests to a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._client = cluster.client
@@ -110,7 +110,7 @@ def drivers() -> set[str]:
 
 
 @pytest.mark.virtual
-async def test_every_step_ends_as_it_did_there() -> None:
+async def test_volume_controllers_match_recorded_steps() -> None:
     async with Cluster() as cluster, AsyncExitStack() as stack:
         replay = Replay(cluster)
         for name in sorted(drivers()):

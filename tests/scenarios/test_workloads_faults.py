@@ -1,13 +1,13 @@
-"""Deployments and replica sets while everything goes wrong, by seed (virtual time).
+"""Deployments and replica sets under faults, by seed, in virtual time.
 
-Always, while the number of replicas and the limits stay, and pods fail only when they are deleted:
+At any time, while replicas and limits stay, and pods fail only when they are deleted:
 - there are never more active pods than replicas and surge;
-- once all were available, there are never fewer available ones than need be;
-- pods of a deployment that is recreated are never of two templates.
-Once it is quiet, whatever people did:
-- a replica set, a replication controller and a deployment have as many pods as they say, all of the present template;
-- their status says so, and that all is well;
-- nobody writes anything any more.
+- once all were available, there are never fewer available ones than required;
+- a deployment with the strategy Recreate never has pods of two templates.
+After recovery and any changes:
+- a replica set, a replication controller and a deployment have the wanted pods, all of the current template;
+- their status is correct and has no failures;
+- nothing is written any more.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from controller_manager.common.api.resource import Key, Resource
 from controller_manager.testing import Cluster
 from controller_manager.testing.fault_injector import RATE, FaultInjector
 from controller_manager.testing.pod_agent import PodAgent
-from tests.scenarios.trials import calm, go_on, is_quiet, one_of
+from tests.scenarios.faults import assert_no_writes, heal_and_settle, random_choice, run_random_actions
 from tests.scenarios.workloads import (
     Counted,
     deployment,
@@ -68,9 +68,9 @@ LIMITS = ((REPLICAS + 1, REPLICAS), (REPLICAS, 4), (7, 3), (7, 4), (10, 5), (5, 
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
+async def test_rolling_update_keeps_limits_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
-        strategy, (most, least) = one_of(list(zip(strategies(), LIMITS, strict=True)))
+        strategy, (most, least) = random_choice(list(zip(strategies(), LIMITS, strict=True)))
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=REPLICAS, strategy=strategy))
@@ -80,19 +80,19 @@ async def test_a_rolling_update_keeps_its_limits_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
+            change = {"spec": {"template": template(random_choice(IMAGES), app="web")}}
             await cluster.client.patch(DEPLOYMENTS, WEB, change)
 
-        await go_on(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (use, use, use, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         await check_deployment(cluster)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
         assert max(counted.active) <= most
         assert min(counted.ready, default=REPLICAS) >= least
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() -> None:
+async def test_recreate_never_mixes_templates_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -100,82 +100,82 @@ async def test_recreation_never_has_pods_of_two_templates_whatever_goes_wrong() 
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def use() -> None:
-            change = {"spec": {"template": template(one_of(IMAGES), app="web")}}
+            change = {"spec": {"template": template(random_choice(IMAGES), app="web")}}
             await cluster.client.patch(DEPLOYMENTS, WEB, change)
 
-        await go_on(cluster, (use, use, faults.kill, faults.cut), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (use, use, faults.kill, faults.cut), ACTIONS)
+        await heal_and_settle(cluster, faults)
         await check_deployment(cluster)
         assert max(counted.active) <= REPLICAS
         assert max(counted.templates) == 1
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_deployment_comes_to_rest_whatever_people_do() -> None:
+async def test_deployment_converges_after_random_changes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10) as agent:
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         await cluster.client.create(DEPLOYMENTS, deployment(replicas=REPLICAS))
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def edit() -> None:
-            change = one_of(
+            change = random_choice(
                 (
-                    {"replicas": one_of((0, 1, 3, 8, 13))},
-                    {"template": template(one_of(IMAGES), app="web")},
-                    {"paused": one_of((True, False))},
-                    {"strategy": one_of([*strategies(), {"type": "Recreate", "rollingUpdate": None}])},
-                    {"minReadySeconds": one_of((0, 5)), "revisionHistoryLimit": one_of((0, 1, 10))},
+                    {"replicas": random_choice((0, 1, 3, 8, 13))},
+                    {"template": template(random_choice(IMAGES), app="web")},
+                    {"paused": random_choice((True, False))},
+                    {"strategy": random_choice([*strategies(), {"type": "Recreate", "rollingUpdate": None}])},
+                    {"minReadySeconds": random_choice((0, 5)), "revisionHistoryLimit": random_choice((0, 1, 10))},
                 )
             )
             await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": change})
 
         async def spoil() -> None:
             found = (await cluster.client.list(REPLICA_SETS, "default")).items
-            key = Key("default", one_of(found).metadata.name)
-            change: dict[str, Any] = one_of(({"spec": {"replicas": 4}}, {"metadata": {"annotations": None}}))
+            key = Key("default", random_choice(found).metadata.name)
+            change: dict[str, Any] = random_choice(({"spec": {"replicas": 4}}, {"metadata": {"annotations": None}}))
             await cluster.client.patch(REPLICA_SETS, key, change)
 
         async def stop_pods() -> None:
-            agent.runs = one_of((lambda _: True, lambda _: False))
+            agent.runs = random_choice((lambda _: True, lambda _: False))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", random_choice(await pods(cluster)).metadata.name))
 
         people = (edit, edit, edit, spoil, stop_pods, drop, faults.kill, faults.cut, faults.deafen)
-        await go_on(cluster, people, ACTIONS)
+        await run_random_actions(cluster, people, ACTIONS)
         agent.runs = lambda _: True
         await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": {"paused": False, "replicas": REPLICAS}})
-        for pod in await pods(cluster):  # they hear of what they may do when they change
+        for pod in await pods(cluster):  # controllers of terminating objects act on their next change
             await label(cluster, pod, seen="")
-        await calm(cluster, faults)
+        await heal_and_settle(cluster, faults)
         await check_deployment(cluster)
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_a_set_has_its_pods_whatever_people_do() -> None:
+async def test_replica_set_converges_after_random_changes() -> None:
     async with Cluster() as cluster, PodAgent(cluster, start=3, stop=10):
         kind: Resource[Any]
-        kind, make = one_of([(REPLICA_SETS, replica_set), (REPLICATION_CONTROLLERS, replication_controller)])
+        kind, make = random_choice([(REPLICA_SETS, replica_set), (REPLICATION_CONTROLLERS, replication_controller)])
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
         await cluster.client.create(kind, make(replicas=REPLICAS))
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def scale() -> None:
-            await cluster.client.patch(kind, WEB, {"spec": {"replicas": one_of((0, 1, 4, 9, 20))}})
+            await cluster.client.patch(kind, WEB, {"spec": {"replicas": random_choice((0, 1, 4, 9, 20))}})
 
         async def turn() -> None:
-            await label(cluster, one_of(await pods(cluster)), app=one_of(("web", "else")))
+            await label(cluster, random_choice(await pods(cluster)), app=random_choice(("web", "else")))
 
         async def end() -> None:
-            await set_status(cluster, one_of(await pods(cluster)), phase=one_of(("Failed", "Succeeded")))
+            await set_status(cluster, random_choice(await pods(cluster)), phase=random_choice(("Failed", "Succeeded")))
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", random_choice(await pods(cluster)).metadata.name))
 
         people = (scale, scale, turn, turn, end, drop, faults.unheard(turn), faults.unheard(drop))
-        await go_on(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (*people, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         found = await cluster.client.get(kind, WEB)
         status, wanted = found.status, found.spec.replicas
         numbers = (status.replicas, status.fully_labeled_replicas, status.ready_replicas, status.available_replicas)
@@ -184,11 +184,11 @@ async def test_a_set_has_its_pods_whatever_people_do() -> None:
         mine = [pod for pod in await owned(cluster) if is_pod_ready(pod) and pod.status.phase == "Running"]
         assert len(mine) == wanted
         assert {(pod.metadata.labels or {})["app"] for pod in mine} <= {"web"}
-        await is_quiet(cluster)
+        await assert_no_writes(cluster)
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_no_pod_is_created_twice_whatever_goes_wrong() -> None:
+async def test_no_pod_is_created_twice_despite_faults() -> None:
     async with Cluster() as cluster, PodAgent(cluster):
         counted = Counted(cluster)
         replica = await cluster.manage(*FLAGS, strict=False, faults=RATE)
@@ -196,9 +196,9 @@ async def test_no_pod_is_created_twice_whatever_goes_wrong() -> None:
         faults = FaultInjector(cluster, replica, FLAGS, PATHS)
 
         async def drop() -> None:
-            await cluster.client.delete(PODS, Key("default", one_of(await pods(cluster)).metadata.name))
+            await cluster.client.delete(PODS, Key("default", random_choice(await pods(cluster)).metadata.name))
 
-        await go_on(cluster, (drop, drop, faults.kill, faults.cut, faults.deafen), ACTIONS)
-        await calm(cluster, faults)
+        await run_random_actions(cluster, (drop, drop, faults.kill, faults.cut, faults.deafen), ACTIONS)
+        await heal_and_settle(cluster, faults)
         assert len(await owned(cluster)) == 8
         assert max(counted.active) <= 8

@@ -1,4 +1,4 @@
-"""Volumes, claims and pods with volumes as a person would write them, and what is to be seen of them."""
+"""Builders of volumes, claims and pods with volumes, and readers of their state."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from controller_manager.testing.replica import Replica
 Tree = dict[str, Any]
 DRIVER = "disks.example.org"
 UNPROTECTED = "--disable-admission-plugins=StorageObjectInUseProtection"
-"""The flag of a server that gives claims and volumes no finalizers: nobody is there to take them away."""
+"""Server flag for claims and volumes without finalizers, because no controller runs that removes them."""
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
@@ -43,7 +43,7 @@ def claim(name: str, volume: str = "", **spec: Any) -> PersistentVolumeClaim:
 def volume(
     name: str, *, source: Tree | None = None, modes: tuple[str, ...] = ("ReadWriteOnce",), **spec: Any
 ) -> PersistentVolume:
-    """A volume of CSI whose handle is its name, unless it has another source."""
+    """Return a CSI volume whose handle is its name, unless another source is given."""
     source = source or {"csi": {"driver": DRIVER, "volumeHandle": name}}
     given = {"capacity": {"storage": "1Gi"}, "accessModes": list(modes), **source, **spec}
     return PersistentVolume.decode(encoded(PERSISTENT_VOLUMES, name, {"spec": given}))
@@ -59,7 +59,7 @@ def attributes_class(name: str, **metadata: Any) -> VolumeAttributesClass:
 
 
 def pod(name: str, *volumes: Tree, node: str = "", namespace: str = "default", **spec: Any) -> Pod:
-    """A pod whose container mounts all its volumes."""
+    """Return a pod whose container mounts all its volumes."""
     mounts = [{"name": one["name"], "mountPath": f"/{one['name']}"} for one in volumes]
     container = {"name": "main", "image": "i", "volumeMounts": mounts}
     given = {"containers": [container], "volumes": list(volumes), "terminationGracePeriodSeconds": 0, **spec}
@@ -69,7 +69,7 @@ def pod(name: str, *volumes: Tree, node: str = "", namespace: str = "default", *
 
 
 def of_claim(name: str) -> Tree:
-    """A volume of a pod, of the claim of its name."""
+    """Return the pod volume of a claim with the same name."""
     return {"name": name, "persistentVolumeClaim": {"claimName": name}}
 
 
@@ -78,7 +78,7 @@ def ephemeral(name: str, **metadata: Any) -> Tree:
 
 
 async def bind(cluster: Cluster, name: str, namespace: str = "default", **spec: Any) -> PersistentVolume:
-    """Make a volume and a claim of that name that are bound to each other."""
+    """Create a volume and a claim with that name, bound to each other."""
     client, key = cluster.client, Key(namespace, name)
     claimed = claim(name, name, accessModes=list(spec.get("modes", ("ReadWriteOnce",))))
     moved = replace(claimed, metadata=replace(claimed.metadata, namespace=namespace))
@@ -93,7 +93,7 @@ METRICS = "--authorization-always-allow-paths=/metrics"
 
 
 async def samples(replica: Replica, prefix: str) -> dict[str, float]:
-    """The samples of a manager's metrics, started with `METRICS`, whose lines begin so."""
+    """Return the metric samples with this prefix of a manager started with `METRICS`."""
     page = await replica.manager.pages.handle(Request("GET", "/metrics"))
     lines = [line.rpartition(" ") for line in page.body.decode().splitlines() if line.startswith(prefix)]
     return {name: float(value) for name, _, value in lines}
@@ -103,7 +103,7 @@ MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 
 
 async def add_node(cluster: Cluster, name: str, *, managed: bool = True, ready: bool = True) -> None:
-    """Make a node whose volumes are attached by the controller."""
+    """Create a node whose volumes the controller attaches."""
     annotations = {MANAGED: "true"} if managed else {}
     await cluster.client.create(NODES, Node.decode(encoded(NODES, name, {}, annotations=annotations)))
     await set_ready(cluster, name, ready=ready)
@@ -116,7 +116,7 @@ async def set_ready(cluster: Cluster, name: str, *, ready: bool) -> None:
 
 
 async def use(cluster: Cluster, node: str, *volumes: str) -> None:
-    """Have a node say that it uses exactly these volumes of the driver."""
+    """Set the volumes in use of a node to exactly these of the driver."""
     change = {"status": {"volumesInUse": [unique(one) for one in volumes] or None}}
     await cluster.client.patch(NODES, Key("", node), change, subresource="status")
 
@@ -126,12 +126,12 @@ def unique(handle: str, driver: str = DRIVER) -> str:
 
 
 async def listed(cluster: Cluster, node: str) -> set[str]:
-    """The volumes that a node lists as attached."""
+    """Return the volumes that a node lists as attached."""
     status = (await cluster.client.get(NODES, Key("", node))).status
     return {one.name for one in status.volumes_attached}
 
 
 async def attachments(cluster: Cluster) -> dict[tuple[str, str], VolumeAttachment]:
-    """VolumeAttachments by volume and node."""
+    """Return the VolumeAttachments by volume and node."""
     found = (await cluster.client.list(VOLUME_ATTACHMENTS)).items
     return {(one.spec.source.persistent_volume_name or "", one.spec.node_name): one for one in found}

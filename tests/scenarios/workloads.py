@@ -1,4 +1,4 @@
-"""Workloads as a person would write them, and what is to be seen of them."""
+"""Builders of workloads, and readers of their pods and events."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ Tree = dict[str, Any]
 
 
 def template(image: str = "example.org/app:1", **labels: str) -> Tree:
-    """A template of pods with a field that no controller models."""
+    """Return a pod template with a field that no controller models."""
     container = {"name": "main", "image": image, "env": [{"name": "A", "value": "b"}]}
     return {"metadata": {"labels": labels or {"app": "web"}}, "spec": {"containers": [container]}}
 
@@ -80,7 +80,7 @@ async def pods(cluster: Cluster) -> list[Pod]:
 
 
 async def owned(cluster: Cluster, owner: str = "web") -> list[Pod]:
-    """The pods whose controller has that name, and that are not being deleted."""
+    """Return the pods with a controller of that name that are not being deleted."""
     found = [(controller_of(pod), pod) for pod in await pods(cluster)]
     return [pod for ref, pod in found if ref and ref.name == owner and pod.metadata.deletion_timestamp is None]
 
@@ -94,14 +94,14 @@ async def set_status(cluster: Cluster, pod: Pod, **status: Any) -> None:
 
 
 async def events(cluster: Cluster) -> list[tuple[str, str]]:
-    """The type and reason of each event, in the order in which they were written."""
+    """Return type and reason of each event, in write order."""
     listed = (await cluster.client.list(EVENTS, "default")).items
     found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
     return [(event.type, event.reason) for event in found]
 
 
 class Counted:
-    """The numbers of pods that there were and that were ready, after each change of one, in all and by node."""
+    """Records the numbers of active and ready pods after each change, in all and by node."""
 
     def __init__(self, cluster: Cluster) -> None:
         rows = cluster.api.store.snapshot(PODS.name).items()
@@ -109,7 +109,7 @@ class Counted:
         self.active: list[int] = []
         self.ready: list[int] = []
         self.templates: list[int] = []
-        """The number of templates that pods have which have not ended."""
+        """Numbers of templates of unfinished pods, after each change."""
         self.on_nodes: list[Counter[str]] = []
         self.ready_on_nodes: list[Counter[str]] = []
         cluster.api.store.subscribe(self._note)

@@ -50,7 +50,7 @@ def _room(spec: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid((at, "maxReplicas"), highest, "must not be below `minReplicas`")
     sources = [metric.get("type") for metric in spec.get("metrics", ())]
     if lowest == 0 and sources and not {"Object", "External"}.intersection(sources):
-        why = "must have an Object or External metric to scale to zero replicas, where no others tell anything"
+        why = "must have an Object or External metric to scale to zero replicas"
         errors.forbidden((at, "metrics"), why)
 
 

@@ -26,7 +26,7 @@ _FIRST_BYTE = 32.0  # seconds for a client to send its first byte
 _HANDSHAKE = 15.0  # seconds for the TLS handshake
 _GOODBYE = 5.0  # seconds for the TLS shutdown
 _AT_ONCE = 100  # connections accepted per loop iteration
-_TELL_EVERY = 60.0  # seconds between two warnings about too many connections
+_WARN_EVERY = 60.0  # seconds between two warnings about too many connections
 _OUT_OF_FILES = 1.0  # seconds to wait when the process has no file descriptors left
 
 
@@ -213,7 +213,7 @@ class Acceptor:
 
     def _has_room(self) -> bool:
         now = asyncio.get_running_loop().time()
-        if self._limiter.is_full and now - self._reported > _TELL_EVERY:
+        if self._limiter.is_full and now - self._reported > _WARN_EVERY:
             self._reported = now
             self._log.warning("too many connections; closing an idle one for each new one", limit=self._limiter.limit)
         return self._limiter.make_room()

@@ -144,7 +144,7 @@ class ClientConnection(asyncio.Protocol):
     async def stream(self, request: StreamedRequest) -> Response:
         """Return the response to a request when its body begins; the body is streamed, of any size.
 
-        `when_done` tells when the connection is free.
+        `when_done` reports when the connection is free.
         """
         waiting = self._begin()
         self._answer.start(is_head=request.is_head, is_limited=False)
@@ -166,12 +166,12 @@ class ClientConnection(asyncio.Protocol):
         """Return whether the body of a response is still arriving."""
         return self._inbox is not None
 
-    def when_done(self, tell: Callable[[], None]) -> None:
-        """Call `tell` when the streamed response is complete or broken; at once without one."""
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the streamed response is complete or broken; at once without one."""
         if self._inbox is None:
-            tell()
+            callback()
         else:
-            self._on_done.append(tell)
+            self._on_done.append(callback)
 
     def drop(self) -> None:
         """Close the connection at once; a running request fails."""
@@ -285,8 +285,8 @@ class ClientConnection(asyncio.Protocol):
         if not self._reading:
             self._set_reading(True)
         calls, self._on_done = self._on_done, []
-        for tell in calls:
-            tell()
+        for callback in calls:
+            callback()
 
     def _watch(self) -> None:
         """Start the timer. An earlier timer of a previous request is reused, since timers are the most expensive part
@@ -347,9 +347,9 @@ class ResponseBody:
         self._inbox.discard(failed=True)
         self._connection.abandon(self._inbox)
 
-    def when_done(self, tell: Callable[[], None]) -> None:
-        """Call `tell` when the whole body has arrived or the connection is closed. Call this before any `await`."""
-        self._connection.when_done(tell)
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the whole body has arrived or the connection is closed. Call this before any `await`."""
+        self._connection.when_done(callback)
 
     def __del__(self) -> None:
         self._connection.abandon(self._inbox)

@@ -108,11 +108,11 @@ class _Stream:
         """Return whether the peer has closed the stream or is disconnected."""
         return self._inbox.has_ended
 
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        """Call `tell` when the peer has closed the stream or disconnected; at once if it has already."""
-        self._on_end = tell
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the peer has closed the stream or disconnected; at once if it has already."""
+        self._on_end = callback
         if self._inbox.has_ended:
-            tell()
+            callback()
 
     def _end(self, *, failed: bool) -> None:
         """Handle the end: the peer neither sends nor receives any more."""
@@ -187,9 +187,9 @@ class SocketStream(_Stream, asyncio.Protocol):
         """Return whether the connection is closed."""
         return self._lost.done()
 
-    def when_lost(self, tell: Callable[[], None]) -> None:
-        """Call `tell` soon after the connection is closed."""
-        self._lost.add_done_callback(lambda _: tell())
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Call `callback` soon after the connection is closed."""
+        self._lost.add_done_callback(lambda _: callback())
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
@@ -326,7 +326,7 @@ async def serve_upgrade(upgrade: Upgrade, stream: SocketStream | PipeStream) -> 
             try:
                 await upgrade.serve(stream)
             finally:
-                stream.when_ended(_nobody)
+                stream.when_ended(_ignore)
     except asyncio.CancelledError:
         stream.close()
         raise
@@ -338,7 +338,7 @@ async def serve_upgrade(upgrade: Upgrade, stream: SocketStream | PipeStream) -> 
         await stream.aclose()
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """Do nothing; removes the callback."""
 
 

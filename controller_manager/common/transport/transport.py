@@ -151,7 +151,7 @@ async def whole_body(response: Response) -> bytes:
 
 
 async def close_body(response: Response) -> None:
-    """Tell the sender of a streamed body that reading has stopped."""
+    """Stop reading: notify the sender of a streamed body."""
     close = getattr(response.body, "aclose", None)
     if close is not None:
         await close()

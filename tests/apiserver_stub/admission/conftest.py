@@ -1,4 +1,4 @@
-"""What the tests of admission share."""
+"""Fixtures shared by the admission tests."""
 
 from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_network
@@ -66,7 +66,7 @@ async def admission(parts: AdmissionParts) -> Admission:
 
 @pytest.fixture
 def allot(store: WatchCache) -> Give:
-    """What becomes of a spec, and what is wrong with it."""
+    """Allocate the addresses of a spec; return the spec and the problems."""
     allocations = Allocations(store)
 
     def give(

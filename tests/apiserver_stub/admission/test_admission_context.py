@@ -1,4 +1,4 @@
-"""What plugins of other packages may ask of the server."""
+"""The interface that the server offers to plugins of other packages."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +11,7 @@ from controller_manager.common.serving.authorization import Authorization, Autho
 
 
 class RecordingAuthorizer(AlwaysAllow):
-    """Keeps the questions."""
+    """Records the attributes it is called with."""
 
     def __init__(self) -> None:
         self.asked: list[AuthorizerAttributes] = []
@@ -21,7 +21,7 @@ class RecordingAuthorizer(AlwaysAllow):
         return await super().authorize(attributes)
 
 
-async def test_allows_asks_about_the_object_in_its_namespace() -> None:
+async def test_allows_queries_authorizer_for_the_object() -> None:
     authorizer, user = RecordingAuthorizer(), User("eve")
     parts = SimpleNamespace(runtime=Runtime("test"), store=None, configuration=None, authorizer=authorizer)
     context = AdmissionContext("Plugin", cast("Any", parts))

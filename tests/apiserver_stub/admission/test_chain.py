@@ -1,4 +1,4 @@
-"""Which plugins are asked about a request, and in which order."""
+"""Which plugins are called for a request, and in which order."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,12 +33,12 @@ KINDS = {kind.storage: kind for kind in built_in().all()}
 ROW = Write("configmaps", "default/a", 0, b"{}")
 
 
-def about(operation: Operation, resource: str = "pods", subresource: str = "") -> Attributes:
+def attributes_of(operation: Operation, resource: str = "pods", subresource: str = "") -> Attributes:
     return Attributes(operation, KINDS[resource], "default", "p", subresource, {}, None, User("alice"))
 
 
 class Log:
-    """Plugins that write down their names."""
+    """Plugins that record their names."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -65,7 +65,7 @@ class Log:
         ("create", "pods", "exec", []),
     ],
 )
-async def test_a_plugin_is_asked_about_what_its_rule_names(
+async def test_plugin_is_called_for_requests_its_rule_matches(
     operation: Operation, resource: str, subresource: str, asked: list[str]
 ) -> None:
     log = Log()
@@ -79,27 +79,27 @@ async def test_a_plugin_is_asked_about_what_its_rule_names(
     for phase in (admission.mutate, admission.validate):
         for _ in range(2):
             log.names.clear()
-            await phase(about(operation, resource, subresource))
+            await phase(attributes_of(operation, resource, subresource))
             assert log.names == asked
 
 
-async def test_who_refuses_is_the_last_to_be_asked() -> None:
+async def test_rejection_ends_validation() -> None:
     log = Log()
     rules = [Rule(log.plugin(name, name == "b"), ("create",)) for name in ("a", "b", "c")]
     with pytest.raises(errors.Forbidden, match="b"):
-        await Admission.of(validating=rules).validate(about("create"))
+        await Admission.of(validating=rules).validate(attributes_of("create"))
     assert log.names == ["a", "b"]
 
 
-async def test_allocation_gathers_what_is_to_be_written_with_the_object() -> None:
+async def test_allocation_returns_rows_written_with_the_object() -> None:
     log = Log()
     rules = [Rule(log.plugin("a", False, ROW), ("create",)), Rule(log.plugin("b"), ("create",))]
-    assert await Admission.of(allocation=rules).allocate(about("create")) == [ROW]
-    assert await Admission().allocate(about("create")) == []
+    assert await Admission.of(allocation=rules).allocate(attributes_of("create")) == [ROW]
+    assert await Admission().allocate(attributes_of("create")) == []
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-async def test_named_plugins_are_measured_and_notes_go_with_the_request(refuses: bool) -> None:
+async def test_named_plugins_are_timed_and_record_notes(refuses: bool) -> None:
     async def note(attributes: Attributes) -> None:
         attributes.notes.warn("careful")
         attributes.notes.warn("careful")
@@ -111,7 +111,7 @@ async def test_named_plugins_are_measured_and_notes_go_with_the_request(refuses:
     registry = CollectorRegistry()
     rules = [Rule(note, ("create",))]
     plugins = [AdmissionPlugin("", rules if not refuses else ()), AdmissionPlugin("Noter", rules)]
-    request = about("create")
+    request = attributes_of("create")
     with pytest.raises(Forbidden) if refuses else nullcontext():
         await Admission(plugins, AdmissionMetrics(registry)).mutate(request)
     assert (list(request.notes.warnings), request.notes.annotations) == (["careful"], {"a": "first"})
@@ -132,12 +132,12 @@ async def test_named_plugins_are_measured_and_notes_go_with_the_request(refuses:
         ),
     ],
 )
-def test_flags_name_plugins_that_there_are_once(flags: list[str], message: str) -> None:
+def test_plugin_flags_reject_unknown_and_repeated_names(flags: list[str], message: str) -> None:
     with pytest.raises(FlagError, match=message):
         FLAGS.parse(flags)
 
 
-def test_flags_choose_among_plugins_that_are_there(parts: AdmissionParts) -> None:
+def test_flags_enable_and_disable_plugins(parts: AdmissionParts) -> None:
     def names(*flags: str) -> list[str]:
         return [plugin.name for plugin in enabled(replace(parts, options=FLAGS.parse(flags))) if plugin.name]
 
@@ -146,7 +146,7 @@ def test_flags_choose_among_plugins_that_are_there(parts: AdmissionParts) -> Non
     assert names("--disable-admission-plugins=Priority") == [name for name in there if name != "Priority"]
 
 
-async def test_mutating_plugins_are_asked_once_more_if_one_of_them_wants_that() -> None:
+async def test_mutating_plugins_run_again_on_request() -> None:
     seen: list[tuple[str, bool]] = []
 
     def plugin(name: str, *, asks: bool = False) -> AdmissionPlugin:
@@ -157,14 +157,14 @@ async def test_mutating_plugins_are_asked_once_more_if_one_of_them_wants_that() 
 
         return AdmissionPlugin(name, mutating=[Rule(admit, ("create",))])
 
-    await Admission([plugin("a"), plugin("b")]).mutate(about("create"))
+    await Admission([plugin("a"), plugin("b")]).mutate(attributes_of("create"))
     assert seen == [("a", False), ("b", False)]
     seen.clear()
-    await Admission([plugin("a"), plugin("b", asks=True)]).mutate(about("create"))
+    await Admission([plugin("a"), plugin("b", asks=True)]).mutate(attributes_of("create"))
     assert seen == [("a", False), ("b", False), ("a", True), ("b", True)]
 
 
-def test_plugins_of_others_are_asked_behind_those_of_the_server_and_before_webhooks(parts: AdmissionParts) -> None:
+def test_external_plugins_run_between_built_ins_and_webhooks(parts: AdmissionParts) -> None:
     def make(context: AdmissionContext) -> AdmissionPlugin:
         return AdmissionPlugin(context.name)
 

@@ -1,5 +1,5 @@
-"""Files of --admission-control-config-file: which are accepted by kube-apiserver 1.36 (recorded), and the messages for
-the others.
+"""Files of --admission-control-config-file: those that kube-apiserver 1.36 accepts (recorded), and the errors for
+others.
 """
 
 import json
@@ -31,12 +31,12 @@ STRICTER = {
         "kube-apiserver goes on without what it cannot read, and refuses each pod with 500 for a selector that is none",
     ),
 }  # fmt: skip
-"""Files that kube-apiserver takes and this server refuses, and why."""
+"""Files that kube-apiserver accepts and this server rejects, with the reason."""
 PS = "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: X}}"
 
 
 def start(parts: AdmissionParts, folder: Path, files: dict[str, str], flags: list[str]) -> None:
-    """Make the plugins as a server with these files and flags would."""
+    """Create the plugins of a server with these files and flags."""
     for name, text in files.items():
         (folder / name).write_text(text.replace("@DIR@", str(folder)))
     options = FLAGS.parse([flag.replace("@DIR@", str(folder)) for flag in flags])
@@ -46,7 +46,7 @@ def start(parts: AdmissionParts, folder: Path, files: dict[str, str], flags: lis
 
 
 @pytest.mark.parametrize("row", RECORDED, ids=lambda row: row["id"])
-def test_the_same_files_are_taken(
+def test_config_files_are_accepted_like_kube_apiserver(
     row: dict[str, Any], parts: AdmissionParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,9 @@ class Lenient(ConfigDocument, forbid_unknown_fields=False):
         ({"": Lenient}, "{limitOfAll: null}", 0),
     ],
 )
-def test_fields_as_a_type_wants_them(form: dict[str, type[Lenient]], text: str, limit: int, tmp_path: Path) -> None:
+def test_plugin_configuration_is_decoded_as_type(
+    form: dict[str, type[Lenient]], text: str, limit: int, tmp_path: Path
+) -> None:
     head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
     (tmp_path / "a.yaml").write_text(f"{head}plugins: [{{name: P, configuration: {text}}}, {{name: Q}}]")
     configuration = AdmissionConfiguration.read(str(tmp_path / "a.yaml"), {"P", "Q"})
@@ -106,7 +108,7 @@ def test_fields_as_a_type_wants_them(form: dict[str, type[Lenient]], text: str, 
     assert configuration.document("Q", form) is None
 
 
-def test_the_old_flag_names_all_plugins(parts: AdmissionParts) -> None:
+def test_deprecated_flag_lists_all_plugins(parts: AdmissionParts) -> None:
     def names(*flags: str) -> list[str]:
         return [plugin.name for plugin in enabled(replace(parts, options=FLAGS.parse(flags))) if plugin.name]
 

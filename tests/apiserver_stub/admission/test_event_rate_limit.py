@@ -1,4 +1,4 @@
-"""Rates of events: who shares a bucket, how tokens come back, and that few buckets are kept."""
+"""Event rate limits: shared buckets, refill over time, and a limited number of buckets."""
 
 import asyncio
 from typing import Any
@@ -28,7 +28,7 @@ def event(
     return Attributes("create", kind, namespace, "e", "", tree, None, User(user), dry_run)
 
 
-async def taken(of: EventRateLimit, *events: Attributes) -> list[bool]:
+async def admitted(of: EventRateLimit, *events: Attributes) -> list[bool]:
     found = []
     for one in events:
         try:
@@ -40,13 +40,13 @@ async def taken(of: EventRateLimit, *events: Attributes) -> list[bool]:
 
 
 @pytest.mark.virtual
-async def test_tokens_come_back_with_time() -> None:
+async def test_bucket_refills_over_time() -> None:
     limit = plugin(Limit(type="Server", qps=2, burst=3))
-    assert await taken(limit, *[event()] * 4) == [True, True, True, False]
+    assert await admitted(limit, *[event()] * 4) == [True, True, True, False]
     await asyncio.sleep(0.5)
-    assert await taken(limit, event(), event()) == [True, False]
+    assert await admitted(limit, event(), event()) == [True, False]
     await asyncio.sleep(60)
-    assert await taken(limit, *[event()] * 4) == [True, True, True, False]
+    assert await admitted(limit, *[event()] * 4) == [True, True, True, False]
 
 
 @pytest.mark.virtual
@@ -54,37 +54,37 @@ async def test_tokens_come_back_with_time() -> None:
     ("kind", "other"),
     [("Namespace", event(namespace="m")), ("User", event(user="v")), ("SourceAndObject", event(of="q"))],
 )
-async def test_who_shares_a_bucket(kind: str, other: Attributes) -> None:
+async def test_bucket_is_shared_by_key_of_limit_type(kind: str, other: Attributes) -> None:
     limit = plugin(Limit(type=kind, qps=1, burst=1))
-    assert await taken(limit, event(), event(), other, other) == [True, False, True, False]
+    assert await admitted(limit, event(), event(), other, other) == [True, False, True, False]
 
 
 @pytest.mark.virtual
-async def test_processes_of_one_server_share_what_all_events_share_and_a_client_keeps_its_rate() -> None:
+async def test_workers_split_server_limit_but_not_user_limit() -> None:
     shared = [plugin(Limit(type="Server", qps=3, burst=5), worker=Worker(number, 2)) for number in range(2)]
-    assert [sum(await taken(one, *[event()] * 9)) for one in shared] == [3, 2]
+    assert [sum(await admitted(one, *[event()] * 9)) for one in shared] == [3, 2]
     await asyncio.sleep(10)
-    assert [sum(await taken(one, *[event()] * 9)) for one in shared] == [3, 2]
+    assert [sum(await admitted(one, *[event()] * 9)) for one in shared] == [3, 2]
     await asyncio.sleep(0.5)
-    assert [await taken(one, event()) for one in shared] == [[False], [False]]
+    assert [await admitted(one, event()) for one in shared] == [[False], [False]]
     await asyncio.sleep(0.2)
-    assert [await taken(one, event()) for one in shared] == [[True], [True]]
+    assert [await admitted(one, event()) for one in shared] == [[True], [True]]
     own = plugin(Limit(type="User", qps=3, burst=5), worker=Worker(0, 2))
-    assert sum(await taken(own, *[event()] * 9)) == 5
+    assert sum(await admitted(own, *[event()] * 9)) == 5
 
 
 @pytest.mark.virtual
-async def test_every_limit_loses_a_token_and_all_that_are_spent_are_named() -> None:
+async def test_each_limit_takes_a_token_and_errors_name_exhausted() -> None:
     limit = plugin(Limit(type="User", qps=1, burst=2), Limit(type="Namespace", qps=1, burst=1))
-    assert await taken(limit, event(), event()) == [True, False]
+    assert await admitted(limit, event(), event()) == [True, False]
     with pytest.raises(TooManyRequests, match="User 'u', Namespace 'n'"):
         await limit.validate(event())
 
 
 @pytest.mark.virtual
-async def test_trials_and_events_of_the_other_group_are_free() -> None:
+async def test_dry_runs_and_other_group_take_no_tokens() -> None:
     limit = plugin(Limit(type="Server", qps=1, burst=1))
-    assert await taken(limit, event(dry_run=True), event(group="events.k8s.io"), event(), event()) == [
+    assert await admitted(limit, event(dry_run=True), event(group="events.k8s.io"), event(), event()) == [
         True,
         True,
         True,
@@ -93,7 +93,7 @@ async def test_trials_and_events_of_the_other_group_are_free() -> None:
 
 
 @pytest.mark.virtual
-async def test_the_bucket_that_was_used_least_lately_is_given_up() -> None:
+async def test_least_recently_used_bucket_is_evicted() -> None:
     limit = plugin(Limit(type="User", qps=1, burst=1, cache_size=2))
     a, b, c = (event(user=name) for name in "abc")
-    assert await taken(limit, a, b, a, c, a, b) == [True, True, False, True, False, True]
+    assert await admitted(limit, a, b, a, c, a, b) == [True, True, False, True, False, True]

@@ -1,4 +1,4 @@
-"""What a LimitRange makes of pods and claims."""
+"""LimitRange defaults and limits for pods and claims."""
 
 from typing import Any
 
@@ -48,34 +48,34 @@ def test_containers_get_missing_defaults() -> None:
         ({"max": {"cpu": "1"}, "min": {"memory": "1"}}, {"cpu": "2"}, {"cpu": "2"}, 2),
     ],
 )
-def test_bounds_of_containers_and_pods(bounds: Any, requests: Any, limits: Any, problems: int) -> None:
+def test_container_and_pod_bounds_are_enforced(bounds: Any, requests: Any, limits: Any, problems: int) -> None:
     for per in ("Container", "Pod"):
         found = list(exceeded(pod(requests, limits), [{"type": per, **bounds}]))
         assert len(found) == problems, found
 
 
-def test_a_pod_is_held_to_the_sum_of_its_containers() -> None:
+def test_pod_limit_applies_to_sum_of_containers() -> None:
     tree = pod({"cpu": "1"}, {"cpu": "1"})
     tree["spec"]["containers"] *= 2
     assert list(exceeded(tree, [{"type": "Container", "max": {"cpu": "1"}}])) == []
     assert len(list(exceeded(tree, [{"type": "Pod", "max": {"cpu": "1"}}]))) == 1
 
 
-def test_claims_are_held_to_what_they_request() -> None:
+def test_claim_limits_apply_to_requests() -> None:
     claim = {"kind": "PersistentVolumeClaim", "spec": {"resources": {"requests": {"storage": "2Gi"}}}}
     limits = [{"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}}]
     assert list(exceeded(claim, limits)) == []
     assert len(list(exceeded(claim, [{**limits[0], "max": {"storage": "1Gi"}}]))) == 1
 
 
-async def limited(api: Api, **limit: Any) -> None:
+async def create_limit_range(api: Api, **limit: Any) -> None:
     limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", **limit}]}}
     assert (await api.ask("POST", f"{NAMESPACE}/limitranges", limits)).status == 201
 
 
-async def test_the_server_holds_new_pods_to_the_limits_of_their_namespace() -> None:
+async def test_server_applies_limit_range_to_new_pods() -> None:
     async with started() as api:
-        await limited(api, default={"cpu": "500m"}, defaultRequest={"cpu": "100m"}, max={"cpu": "1"})
+        await create_limit_range(api, default={"cpu": "500m"}, defaultRequest={"cpu": "100m"}, max={"cpu": "1"})
         plain = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
         made = await api.ask("POST", f"{NAMESPACE}/pods", plain)
         assert made.status == 201

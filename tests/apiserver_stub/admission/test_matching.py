@@ -1,4 +1,4 @@
-"""Which requests concern a webhook or a policy, and as which version of the resource."""
+"""Which requests match a webhook or a policy, and in which version of the resource."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -24,7 +24,7 @@ V1, V2 = (KINDS.find("autoscaling", version, "horizontalpodautoscalers") for ver
 EVENTS, NEW_EVENTS = KINDS.find("", "v1", "events"), KINDS.find("events.k8s.io", "v1", "events")
 
 
-def about(
+def attributes_of(
     info: ResourceInfo | None,
     operation: Operation = "create",
     *,
@@ -49,7 +49,7 @@ def labelled(**labels: str) -> Tree:
 
 @pytest.fixture
 async def store() -> AsyncIterator[WatchCache]:
-    """A store with the namespace `team`, which is labelled."""
+    """A store with the labeled namespace `team`."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()))
     await store.start()
     data = b'{"metadata":{"resourceVersion":"","name":"team","labels":{"env":"prod"}}}'
@@ -61,34 +61,36 @@ async def store() -> AsyncIterator[WatchCache]:
 @pytest.mark.parametrize(
     ("attributes", "rules", "matches"),
     [
-        (about(PODS), [rule("pods")], True),
-        (about(PODS), [rule("pods", operation="CREATE")], True),
-        (about(PODS, "update"), [rule("pods", operation="CREATE")], False),
-        (about(PODS, "connect", subresource="exec"), [rule("pods/exec", operation="CONNECT")], True),
-        (about(PODS), [rule("pods", group="apps")], False),
-        (about(PODS), [rule("pods", group="*")], True),
-        (about(PODS), [rule("pods", version="v2")], False),
-        (about(PODS), [rule("pods", version="*")], True),
-        (about(PODS), [rule("*")], True),
-        (about(PODS), [rule("*/*")], True),
-        (about(PODS), [rule("*/status")], False),
-        (about(PODS), [rule("pods/*")], True),
-        (about(PODS, "update", subresource="status"), [rule("*")], False),
-        (about(PODS, "update", subresource="status"), [rule("pods/*")], True),
-        (about(PODS, "update", subresource="status"), [rule("*/status")], True),
-        (about(PODS, "update", subresource="status"), [rule("*/*")], True),
-        (about(PODS), [rule("services"), rule("pods")], True),
-        (about(PODS), [rule("pods", scope="Namespaced")], True),
-        (about(PODS), [rule("pods", scope="Cluster")], False),
-        (about(PODS), [rule("pods", scope="*")], True),
-        (about(NODES), [rule("nodes", scope="Cluster")], True),
-        (about(NODES), [rule("nodes", scope="Namespaced")], False),
-        (about(NAMESPACES), [rule("namespaces", scope="Cluster")], True),
-        (about(NAMESPACES), [rule("namespaces", scope="Namespaced")], False),
-        (about(PODS), [], False),
+        (attributes_of(PODS), [rule("pods")], True),
+        (attributes_of(PODS), [rule("pods", operation="CREATE")], True),
+        (attributes_of(PODS, "update"), [rule("pods", operation="CREATE")], False),
+        (attributes_of(PODS, "connect", subresource="exec"), [rule("pods/exec", operation="CONNECT")], True),
+        (attributes_of(PODS), [rule("pods", group="apps")], False),
+        (attributes_of(PODS), [rule("pods", group="*")], True),
+        (attributes_of(PODS), [rule("pods", version="v2")], False),
+        (attributes_of(PODS), [rule("pods", version="*")], True),
+        (attributes_of(PODS), [rule("*")], True),
+        (attributes_of(PODS), [rule("*/*")], True),
+        (attributes_of(PODS), [rule("*/status")], False),
+        (attributes_of(PODS), [rule("pods/*")], True),
+        (attributes_of(PODS, "update", subresource="status"), [rule("*")], False),
+        (attributes_of(PODS, "update", subresource="status"), [rule("pods/*")], True),
+        (attributes_of(PODS, "update", subresource="status"), [rule("*/status")], True),
+        (attributes_of(PODS, "update", subresource="status"), [rule("*/*")], True),
+        (attributes_of(PODS), [rule("services"), rule("pods")], True),
+        (attributes_of(PODS), [rule("pods", scope="Namespaced")], True),
+        (attributes_of(PODS), [rule("pods", scope="Cluster")], False),
+        (attributes_of(PODS), [rule("pods", scope="*")], True),
+        (attributes_of(NODES), [rule("nodes", scope="Cluster")], True),
+        (attributes_of(NODES), [rule("nodes", scope="Namespaced")], False),
+        (attributes_of(NAMESPACES), [rule("namespaces", scope="Cluster")], True),
+        (attributes_of(NAMESPACES), [rule("namespaces", scope="Namespaced")], False),
+        (attributes_of(PODS), [], False),
     ],
 )
-def test_rules(attributes: Attributes, rules: list[Tree], matches: bool, store: WatchCache) -> None:
+def test_webhook_rules_match_requests(
+    attributes: Attributes, rules: list[Tree], matches: bool, store: WatchCache
+) -> None:
     criteria = MatchCriteria.of_webhook({"rules": rules, "matchPolicy": "Exact"})
     assert (Matcher(store, KINDS).match(criteria, attributes) is not None) is matches
 
@@ -111,28 +113,28 @@ def test_rules(attributes: Attributes, rules: list[Tree], matches: bool, store: 
         (NEW_EVENTS, "Exact", [rule("events")], None),
     ],
 )
-def test_other_versions(
+def test_equivalent_policy_matches_other_versions(
     info: ResourceInfo, policy: str, rules: list[Tree], seen: ResourceInfo | None, store: WatchCache
 ) -> None:
     criteria = MatchCriteria.of_webhook({"rules": rules, "matchPolicy": policy})
-    assert Matcher(store, KINDS).match(criteria, about(info)) is seen
+    assert Matcher(store, KINDS).match(criteria, attributes_of(info)) is seen
 
 
-def test_another_version_has_to_have_the_subresource(store: WatchCache) -> None:
+def test_equivalent_version_must_have_the_subresource(store: WatchCache) -> None:
     criteria = MatchCriteria.of_webhook(
         {
             "rules": [rule("horizontalpodautoscalers/status", "autoscaling", "v2")],
             "matchPolicy": "Equivalent",
         }
     )
-    assert Matcher(store, KINDS).match(criteria, about(V1, "update", subresource="status")) is V2
+    assert Matcher(store, KINDS).match(criteria, attributes_of(V1, "update", subresource="status")) is V2
     criteria = MatchCriteria.of_webhook(
         {
             "rules": [rule("horizontalpodautoscalers/*", "autoscaling", "v2")],
             "matchPolicy": "Equivalent",
         }
     )
-    assert Matcher(store, KINDS).match(criteria, about(V1, "update", subresource="scale")) is None
+    assert Matcher(store, KINDS).match(criteria, attributes_of(V1, "update", subresource="scale")) is None
 
 
 @pytest.mark.parametrize(
@@ -150,51 +152,51 @@ def test_another_version_has_to_have_the_subresource(store: WatchCache) -> None:
         ({"resourceRules": [rule("pods")], "excludeResourceRules": [rule("*")]}, "a", False),
     ],
 )
-def test_names_and_exclusions(resources: Tree, name: str, matches: bool, store: WatchCache) -> None:
-    criteria, attributes = MatchCriteria.of_resources(resources), about(PODS, name=name)
+def test_resource_names_and_exclude_rules_match(resources: Tree, name: str, matches: bool, store: WatchCache) -> None:
+    criteria, attributes = MatchCriteria.of_resources(resources), attributes_of(PODS, name=name)
     matcher = Matcher(store, KINDS)
     assert (matcher.match(criteria, attributes) is not None) is matches
     index = MatchIndex(matcher, [(criteria, "policy")])
-    for _ in range(2):  # as found out, and as remembered
+    for _ in range(2):  # computed, and from the cache
         assert list(index.matching(attributes)) == ([("policy", PODS)] if matches else [])
 
 
-def test_what_excludes_does_so_in_every_version(store: WatchCache) -> None:
+def test_exclude_rules_apply_to_every_version(store: WatchCache) -> None:
     excluded = [rule("horizontalpodautoscalers", "autoscaling", "v2")]
     matcher = Matcher(store, KINDS)
     for policy, matches in (("Exact", True), ("Equivalent", False)):
         criteria = MatchCriteria.of_resources({"excludeResourceRules": excluded, "matchPolicy": policy})
-        assert (matcher.match(criteria, about(V1)) is not None) is matches
+        assert (matcher.match(criteria, attributes_of(V1)) is not None) is matches
 
 
 @pytest.mark.parametrize(
     ("attributes", "selector", "matches"),
     [
-        (about(PODS), {"matchLabels": {"env": "prod"}}, True),
-        (about(PODS), {"matchLabels": {"env": "test"}}, False),
-        (about(PODS), {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]}, False),
-        (about(NODES), {"matchLabels": {"env": "test"}}, True),
-        (about(NAMESPACES, name="team", new=labelled(env="test")), {"matchLabels": {"env": "test"}}, True),
+        (attributes_of(PODS), {"matchLabels": {"env": "prod"}}, True),
+        (attributes_of(PODS), {"matchLabels": {"env": "test"}}, False),
+        (attributes_of(PODS), {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]}, False),
+        (attributes_of(NODES), {"matchLabels": {"env": "test"}}, True),
+        (attributes_of(NAMESPACES, name="team", new=labelled(env="test")), {"matchLabels": {"env": "test"}}, True),
         (
-            about(NAMESPACES, "update", name="team", new=labelled(env="test")),
+            attributes_of(NAMESPACES, "update", name="team", new=labelled(env="test")),
             {"matchLabels": {"env": "prod"}},
             False,
         ),
-        (about(NAMESPACES, "delete", name="team"), {"matchLabels": {"env": "prod"}}, True),
+        (attributes_of(NAMESPACES, "delete", name="team"), {"matchLabels": {"env": "prod"}}, True),
         (
-            about(NAMESPACES, "update", name="team", subresource="status", new=labelled()),
+            attributes_of(NAMESPACES, "update", name="team", subresource="status", new=labelled()),
             {"matchLabels": {"env": "prod"}},
             True,
         ),
     ],
 )
-def test_selectors_of_namespaces(attributes: Attributes, selector: Tree, matches: bool, store: WatchCache) -> None:
+def test_namespace_selectors_match(attributes: Attributes, selector: Tree, matches: bool, store: WatchCache) -> None:
     criteria = MatchCriteria.of_webhook({"rules": [rule("*"), rule("*/status")], "namespaceSelector": selector})
     assert (Matcher(store, KINDS).match(criteria, attributes) is not None) is matches
 
 
-def test_a_namespace_that_is_not_there_is_an_error_of_what_depends_on_it(store: WatchCache) -> None:
-    matcher, attributes = Matcher(store, KINDS), about(PODS, namespace="gone")
+def test_missing_namespace_fails_only_namespace_selectors(store: WatchCache) -> None:
+    matcher, attributes = Matcher(store, KINDS), attributes_of(PODS, namespace="gone")
     selector = {"matchLabels": {"env": "prod"}}
     with pytest.raises(NotFound, match='namespaces "gone" not found'):
         matcher.match(MatchCriteria.of_webhook({"rules": [rule("pods")], "namespaceSelector": selector}), attributes)
@@ -206,36 +208,36 @@ def test_a_namespace_that_is_not_there_is_an_error_of_what_depends_on_it(store: 
 @pytest.mark.parametrize(
     ("attributes", "matches"),
     [
-        (about(PODS, new=labelled(app="a")), True),
-        (about(PODS, new=labelled(app="b")), False),
-        (about(PODS, "update", new=labelled(), old=labelled(app="a")), True),
-        (about(PODS, "delete", old=labelled(app="a")), True),
-        (about(PODS, "delete", old={"metadata": {}}), False),
-        (about(PODS, "connect", subresource="exec", new={"container": "c"}), False),
+        (attributes_of(PODS, new=labelled(app="a")), True),
+        (attributes_of(PODS, new=labelled(app="b")), False),
+        (attributes_of(PODS, "update", new=labelled(), old=labelled(app="a")), True),
+        (attributes_of(PODS, "delete", old=labelled(app="a")), True),
+        (attributes_of(PODS, "delete", old={"metadata": {}}), False),
+        (attributes_of(PODS, "connect", subresource="exec", new={"container": "c"}), False),
     ],
 )
-def test_selectors_of_objects(attributes: Attributes, matches: bool, store: WatchCache) -> None:
+def test_object_selectors_match(attributes: Attributes, matches: bool, store: WatchCache) -> None:
     selector = {"matchLabels": {"app": "a"}}
     criteria = MatchCriteria.of_webhook({"rules": [rule("*"), rule("*/*")], "objectSelector": selector})
     assert (Matcher(store, KINDS).match(criteria, attributes) is not None) is matches
 
 
-def test_options_of_connections_have_no_labels_to_be_without(store: WatchCache) -> None:
+def test_object_selector_never_matches_connect_options(store: WatchCache) -> None:
     absent = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
     criteria = MatchCriteria.of_webhook({"rules": [rule("*/*")], "objectSelector": absent})
     matcher = Matcher(store, KINDS)
-    assert matcher.match(criteria, about(PODS, new={})) is PODS
-    assert matcher.match(criteria, about(PODS, "connect", subresource="exec", new={})) is None
+    assert matcher.match(criteria, attributes_of(PODS, new={})) is PODS
+    assert matcher.match(criteria, attributes_of(PODS, "connect", subresource="exec", new={})) is None
 
 
-def test_an_index_looks_at_labels_when_it_is_the_turn_of_each(store: WatchCache) -> None:
+def test_index_evaluates_selectors_lazily(store: WatchCache) -> None:
     pod = labelled(app="a")
     of = [
         (MatchCriteria.of_webhook({"rules": [rule("pods")], "objectSelector": {"matchLabels": {"app": app}}}), app)
         for app in "abc"
     ]
     found = []
-    for app, _ in MatchIndex(Matcher(store, KINDS), of).matching(about(PODS, new=pod)):
+    for app, _ in MatchIndex(Matcher(store, KINDS), of).matching(attributes_of(PODS, new=pod)):
         found.append(app)
         pod["metadata"]["labels"]["app"] = "c"
     assert found == ["a", "c"]
@@ -250,25 +252,25 @@ def test_index_includes_new_resources(store: WatchCache) -> None:
         }
     )
     index = MatchIndex(Matcher(store, kinds), [(criteria, "webhook")])
-    assert not list(index.matching(about(V1)))
+    assert not list(index.matching(attributes_of(V1)))
     assert V2 is not None
     kinds.add(V2)
-    assert list(index.matching(about(V1))) == [("webhook", V2)]
+    assert list(index.matching(attributes_of(V1))) == [("webhook", V2)]
 
 
-def test_types_and_namespaces() -> None:
+def test_kind_and_namespace_of_requests() -> None:
     assert PODS is not None
     assert DEPLOYMENTS is not None
     assert kind_of(PODS, "") == ("", "v1", "Pod")
     assert kind_of(PODS, "exec") == ("", "v1", "PodExecOptions")
     assert kind_of(PODS, "eviction") == ("policy", "v1", "Eviction")
     assert kind_of(DEPLOYMENTS, "scale") == ("autoscaling", "v1", "Scale")
-    assert namespace_of(about(PODS)) == "team"
-    assert namespace_of(about(NAMESPACES, name="new")) == "new"
-    assert namespace_of(about(NODES)) == ""
+    assert namespace_of(attributes_of(PODS)) == "team"
+    assert namespace_of(attributes_of(NAMESPACES, name="new")) == "new"
+    assert namespace_of(attributes_of(NODES)) == ""
 
 
-def test_what_admits_is_not_asked_about_itself() -> None:
+def test_admission_configurations_are_exempt() -> None:
     exempt = {info.plural for info in KINDS.all() if is_exempt(info)}
     assert exempt == {
         "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies",

@@ -1,4 +1,4 @@
-"""Labels of metrics of match conditions, as kube-apiserver 1.36 shows them."""
+"""Labels of the metrics of match conditions, equal to those of kube-apiserver 1.36."""
 
 import pytest
 from prometheus_client import CollectorRegistry

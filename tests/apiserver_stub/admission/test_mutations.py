@@ -1,4 +1,4 @@
-"""What expressions make is merged into objects, or applied as a patch, or refused: whatever it is."""
+"""Results of mutation expressions: merged into the object, applied as a patch, or rejected."""
 
 import json
 from contextlib import suppress
@@ -24,35 +24,35 @@ SCHEMA = next(info.schema for info in built_in().all() if info.api_version == "v
 NAMES = ("metadata", "spec", "containers", "name", "image", "ports", "containerPort", "labels", "volumes", "x")
 
 
-def made(path: str, **fields: Any) -> PatchObject:
+def obj(path: str, **fields: Any) -> PatchObject:
     return PatchObject(PatchType(path), fields)
 
 
-def test_an_element_is_called_by_a_value_that_is_no_json() -> None:
-    containers = [made("Object.spec.containers", name=[None]), made("Object.spec.containers", name=Uint(1))]
+def test_merge_with_non_string_list_key_is_rejected() -> None:
+    containers = [obj("Object.spec.containers", name=[None]), obj("Object.spec.containers", name=Uint(1))]
     with pytest.raises(MutationError, match="expected string"):
-        merged(POD, made("Object", spec=made("Object.spec", containers=containers)), SCHEMA, (POD,))
+        merged(POD, obj("Object", spec=obj("Object.spec", containers=containers)), SCHEMA, (POD,))
 
 
-def test_unsigned_numbers_of_patches_are_numbers() -> None:
+def test_patch_uint_values_become_json_numbers() -> None:
     operation = PatchOperation({"op": "add", "path": "/spec/n", "value": [Uint(3), 2**60]})
     found = patched(POD, [operation])["spec"]["n"]
     assert json.dumps(found) == f'[3, "{2**60}"]'
     assert type(found[0]) is int
 
 
-def test_objects_may_be_within_lists_of_patches() -> None:
-    operation = PatchOperation({"op": "add", "path": "/spec/n", "value": [made("Object.x", a=made("Object.x.a", b=1))]})
+def test_patch_lists_may_contain_objects() -> None:
+    operation = PatchOperation({"op": "add", "path": "/spec/n", "value": [obj("Object.x", a=obj("Object.x.a", b=1))]})
     assert patched(POD, [operation])["spec"]["n"] == [{"a": {"b": 1}}]
 
 
-def test_what_is_read_may_have_containers_within_containers() -> None:
+def test_merge_of_original_containers_changes_nothing() -> None:
     containers = POD["spec"]["containers"]
-    same = merged(POD, made("Object", spec=made("Object.spec", containers=containers)), SCHEMA, (POD,))
+    same = merged(POD, obj("Object", spec=obj("Object.spec", containers=containers)), SCHEMA, (POD,))
     assert same == POD
     copied = [dict(containers[0])]
     with pytest.raises(MutationError, match="associative list with keys may not have non-map elements"):
-        merged(POD, made("Object", spec=made("Object.spec", containers=copied)), SCHEMA, (POD,))
+        merged(POD, obj("Object", spec=obj("Object.spec", containers=copied)), SCHEMA, (POD,))
 
 
 SCALARS = st.sampled_from(
@@ -61,11 +61,11 @@ SCALARS = st.sampled_from(
 
 
 def objects(path: str, depth: int) -> st.SearchStrategy[Any]:
-    """Objects of the right names, with values of any kind."""
+    """Objects with valid field names and values of any type."""
 
     def fields(names: list[str]) -> st.SearchStrategy[Any]:
         return st.fixed_dictionaries({name: values(f"{path}.{name}", depth - 1) for name in names}).map(
-            lambda given: made(path, **given)
+            lambda given: obj(path, **given)
         )
 
     return st.lists(st.sampled_from(NAMES), max_size=3, unique=True).flatmap(fields)
@@ -83,7 +83,7 @@ def values(path: str, depth: int) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=40, deadline=None)
 @given(objects("Object", 3))
-def test_whatever_an_expression_makes_is_merged_or_refused(configuration: PatchObject) -> None:
+def test_any_merge_configuration_is_applied_or_rejected(configuration: PatchObject) -> None:
     before = json.dumps(POD)
     with suppress(MutationError):
         json.dumps(merged(POD, configuration, SCHEMA, (POD,)))

@@ -11,7 +11,7 @@ from controller_manager.common.serving.authentication import User
 
 
 @pytest.mark.parametrize("text", ["{}", "a", '[{"key":1}]', '[{"tolerationSeconds":"3"}]', "[1]", '"a"', "[" * 10000])
-def test_annotations_that_are_no_tolerations(text: str) -> None:
+def test_malformed_toleration_annotation_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a list of tolerations"):
         tolerations_of(text)
 
@@ -20,17 +20,17 @@ def test_annotations_that_are_no_tolerations(text: str) -> None:
     ("text", "labels"),
     [("", {}), ("a=b", {"a": "b"}), (" a = b , c= ", {"a": "b", "c": ""}), ("a=b,a=c", {"a": "c"})],
 )
-def test_selectors(text: str, labels: dict[str, str]) -> None:
+def test_selector_text_is_parsed(text: str, labels: dict[str, str]) -> None:
     assert selector_of(text) == labels
 
 
 @pytest.mark.parametrize("text", ["a", "a b", "a==b", "a!=b", "a=b,", "a in (b)", "=b", "-a=b", "a=b c", "a=b=c"])
-def test_texts_that_are_no_selectors(text: str) -> None:
+def test_malformed_selector_text_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         selector_of(text)
 
 
-async def test_pulls_that_were_changed_back_are_noticed() -> None:
+async def test_reverted_pull_policy_is_rejected() -> None:
     kind = built_in().find("", "v1", "pods")
     assert kind is not None
     spec = {

@@ -1,4 +1,4 @@
-"""Which taint a new node is given, as a real API server (1.36) gave it."""
+"""Taints of a new node, as recorded from kube-apiserver 1.36."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ OTHER = {"key": "example.org/gpu", "effect": "NoSchedule"}
 
 @pytest.fixture
 def admitted(admission: Admission) -> Any:
-    """What a write makes of the taints of an object."""
+    """Run the plugin on a write; return the taints of the object."""
 
     async def ask(tree: dict[str, Any], kind: str = "nodes", operation: Any = "create", subresource: str = "") -> Any:
         user = User(name="alice")
@@ -35,7 +35,7 @@ def admitted(admission: Admission) -> Any:
         ([{**READY, "value": "x"}], []),
     ],
 )
-async def test_a_new_node_is_tainted_once(admitted, own: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
+async def test_new_node_gets_each_taint_once(admitted, own: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
     assert await admitted({"spec": {"taints": [*own]}}) == [*own, *added]
 
 
@@ -43,13 +43,13 @@ async def test_ready_node_gets_the_not_ready_taint(admitted) -> None:
     assert await admitted({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}) == [READY]
 
 
-async def test_a_spec_that_others_share_stays_as_it_is(admitted) -> None:
+async def test_shared_spec_is_not_modified(admitted) -> None:
     shared: dict[str, Any] = {"providerID": "p"}
     assert await admitted({"spec": shared}) == [READY]
     assert shared == {"providerID": "p"}
 
 
-async def test_nothing_else_is_touched(admitted) -> None:
+async def test_other_requests_are_not_modified(admitted) -> None:
     assert await admitted({"spec": {}}, operation="update") is None
     assert await admitted({"spec": {}}, operation="delete") is None
     assert await admitted({"spec": {}}, subresource="status") is None

@@ -1,4 +1,4 @@
-"""Pods held to the Pod Security Standards: the answers of Kubernetes 1.36 to pods of every check, and the plugin."""
+"""Pod Security Standards: every check as recorded from Kubernetes 1.36, and the admission plugin."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from controller_manager.common.serving.authentication import User
 KINDS = {kind.storage: kind for kind in built_in().all()}
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "pod_security.jsonl").read_text().splitlines()]
 VERSIONS = (*(f"v1.{minor}" for minor in (0, 7, 8, 18, 19, *range(21, 37), 99)), "latest")
-"""On both sides of all that changed; `latest` is later than those to come."""
+"""Versions before and after every change of a check; `latest` is later than all others."""
 LABEL = "pod-security.kubernetes.io/"
 HOST = {"containers": [{"name": "c", "image": "i"}], "hostPID": True}
 PLAIN = {"containers": [{"name": "c", "image": "i"}]}
@@ -33,7 +33,7 @@ HOST_PID = "host namespaces (hostPID=true)"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-def test_every_check_in_every_version(row: Any) -> None:
+def test_every_check_matches_recorded_levels_and_versions(row: Any) -> None:
     """A row has, for each level, the versions at which the result changes."""
     tree = {"kind": "Pod", "apiVersion": "v1", **row["pod"]}
     apply_defaults(tree, KINDS["pods"])
@@ -56,7 +56,7 @@ async def put(store: WatchCache, resource: str, key: str, metadata: Mapping[str,
     await store.commit(Write(resource, key, 0, json.dumps({"metadata": named, "spec": spec or {}}).encode()))
 
 
-def about(
+def attributes_of(
     tree: Any,
     old: Any = None,
     resource: str = "pods",
@@ -79,11 +79,11 @@ def configured(**exemptions: list[str]) -> PodSecurityConfiguration:
     return parse_config(data, Path("file"), "PodSecurityConfiguration", CONFIGURATION_TYPES)
 
 
-async def test_a_pod_is_refused_warned_about_and_annotated(store: WatchCache) -> None:
+async def test_pod_is_rejected_warned_and_annotated(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline", audit="restricted", warn="restricted")})
     registry = CollectorRegistry()
     admission = Admission([PodSecurity(store, registry).plugin()])
-    refused, warned = about(pod(HOST)), about(pod(PLAIN))
+    refused, warned = attributes_of(pod(HOST)), attributes_of(pod(PLAIN))
     with pytest.raises(Forbidden) as error:
         await admission.validate(refused)
     assert error.value.message == f'pods "p" is forbidden: violates PodSecurity "baseline:latest": {HOST_PID}'
@@ -125,13 +125,13 @@ async def test_a_pod_is_refused_warned_about_and_annotated(store: WatchCache) ->
         ({**HOST, "containers": [{"name": "c", "image": "j"}]}, HOST, "status", False),
     ],
 )
-async def test_updates_that_change_what_runs_are_judged(
+async def test_pod_updates_are_checked_if_relevant_fields_change(
     store: WatchCache, new: Any, old: Any, subresource: str, refused: bool
 ) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline")})
     admission = Admission([PodSecurity(store).plugin()])
     try:
-        await admission.validate(about(pod(new), pod(old), subresource=subresource))
+        await admission.validate(attributes_of(pod(new), pod(old), subresource=subresource))
     except Forbidden:
         assert refused
     else:
@@ -147,16 +147,20 @@ async def test_updates_that_change_what_runs_are_judged(
         *((name, ("spec", "template")) for name in ("statefulsets.apps", "daemonsets.apps", "jobs.batch")),
     ],
 )
-async def test_owners_of_pods_are_warned_of_and_let_in(store: WatchCache, resource: str, path: tuple[str, ...]) -> None:
+async def test_workload_owners_get_warnings_but_are_admitted(
+    store: WatchCache, resource: str, path: tuple[str, ...]
+) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline", enforce_version="v1.20")})
     tree: Any = {"spec": HOST}
     for step in reversed(path):
         tree = {step: tree}
-    attributes = about(tree, resource=resource)
+    attributes = attributes_of(tree, resource=resource)
     await Admission([PodSecurity(store).plugin()]).validate(attributes)
     assert list(attributes.notes.warnings) == [f'would violate PodSecurity "baseline:v1.20": {HOST_PID}']
     assert attributes.notes.annotations == {}, "nothing is to be audited, and of owners nothing is enforced"
-    await Admission([PodSecurity(store).plugin()]).validate(about({"spec": {}}, resource="replicationcontrollers"))
+    await Admission([PodSecurity(store).plugin()]).validate(
+        attributes_of({"spec": {}}, resource="replicationcontrollers")
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,13 +172,13 @@ async def test_owners_of_pods_are_warned_of_and_let_in(store: WatchCache, resour
         ({"usernames": ["other"], "namespaces": ["m"], "runtimeClasses": ["open"]}, ""),
     ],
 )
-async def test_users_namespaces_and_runtime_classes_may_be_exempt(
+async def test_users_namespaces_and_runtime_classes_can_be_exempt(
     store: WatchCache, exemptions: dict[str, list[str]], why: str
 ) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="baseline")})
     registry = CollectorRegistry()
     admission = Admission([PodSecurity(store, registry, configured(**exemptions)).plugin()])
-    attributes = about(pod({**HOST, "runtimeClassName": "sealed"}), user="robot")
+    attributes = attributes_of(pod({**HOST, "runtimeClassName": "sealed"}), user="robot")
     if not why:
         with pytest.raises(Forbidden):
             await admission.validate(attributes)
@@ -187,12 +191,12 @@ async def test_users_namespaces_and_runtime_classes_may_be_exempt(
 
 async def test_pods_of_namespaces_without_labels_are_admitted(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": {"kubernetes.io/metadata.name": "n"}})
-    attributes = about(pod(HOST))
+    attributes = attributes_of(pod(HOST))
     await Admission([PodSecurity(store).plugin()]).validate(attributes)
     assert attributes.notes.annotations == {f"{LABEL}enforce-policy": "privileged:latest"}
 
 
-async def test_defaults_of_the_configuration(store: WatchCache) -> None:
+async def test_configured_defaults_apply(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(warn="privileged")})
     data = b"""
 apiVersion: pod-security.admission.config.k8s.io/v1
@@ -201,14 +205,14 @@ defaults: {enforce: baseline, enforce-version: v1.30, warn: restricted}
 """
     parsed = parse_config(data, Path("file"), "PodSecurityConfiguration", CONFIGURATION_TYPES)
     assert not check(parsed).causes
-    attributes = about(pod(HOST))
+    attributes = attributes_of(pod(HOST))
     with pytest.raises(Forbidden, match=r"baseline:v1\.30"):
         await Admission([PodSecurity(store, configuration=parsed).plugin()]).validate(attributes)
     with pytest.raises(ConfigFileError):
         parse_config(data + b"other: 1\n", Path("file"), "PodSecurityConfiguration", CONFIGURATION_TYPES)
 
 
-def test_a_configuration_is_held_to_its_rules() -> None:
+def test_configuration_is_validated() -> None:
     data = {
         "apiVersion": "pod-security.admission.config.k8s.io/v1",
         "kind": "PodSecurityConfiguration",
@@ -229,7 +233,7 @@ def test_a_configuration_is_held_to_its_rules() -> None:
 async def test_invalid_labels_enforce_restricted_and_are_reported(store: WatchCache) -> None:
     await put(store, "namespaces", "n", {"labels": labelled(enforce="tight", warn="tight")})
     registry = CollectorRegistry()
-    attributes = about(pod(HOST))
+    attributes = attributes_of(pod(HOST))
     with pytest.raises(Forbidden, match="restricted:latest"):
         await Admission([PodSecurity(store, registry).plugin()]).validate(attributes)
     assert attributes.notes.annotations[f"{LABEL}error"].startswith(
@@ -239,9 +243,9 @@ async def test_invalid_labels_enforce_restricted_and_are_reported(store: WatchCa
     assert registry.get_sample_value("pod_security_errors_total", counted) == 1
 
 
-async def test_a_namespace_that_is_not_there_is_an_error_of_pods_only(store: WatchCache) -> None:
+async def test_missing_namespace_rejects_pods_only(store: WatchCache) -> None:
     admission = Admission([PodSecurity(store).plugin()])
-    refused, accepted = about(pod(PLAIN)), about({"spec": {}}, resource="deployments.apps")
+    refused, accepted = attributes_of(pod(PLAIN)), attributes_of({"spec": {}}, resource="deployments.apps")
     with pytest.raises(InternalError):
         await admission.validate(refused)
     await admission.validate(accepted)
@@ -252,7 +256,7 @@ async def test_a_namespace_that_is_not_there_is_an_error_of_pods_only(store: Wat
 
 def namespace(old: dict[str, str] | None, new: dict[str, str]) -> Attributes:
     before = None if old is None else {"metadata": {"labels": labelled(**old)}}
-    return about({"metadata": {"labels": labelled(**new)}}, before, "namespaces", name="n", namespace="")
+    return attributes_of({"metadata": {"labels": labelled(**new)}}, before, "namespaces", name="n", namespace="")
 
 
 @pytest.mark.parametrize(
@@ -267,7 +271,7 @@ def namespace(old: dict[str, str] | None, new: dict[str, str]) -> Attributes:
         ({"audit": "Baseline"}, {"audit": "Baseline", "warn": "x"}, True),
     ],
 )
-async def test_labels_of_namespaces_are_levels_and_versions(
+async def test_namespace_labels_are_validated(
     store: WatchCache, old: dict[str, str] | None, new: dict[str, str], is_refused: bool
 ) -> None:
     admission = Admission([PodSecurity(store).plugin()])
@@ -285,7 +289,7 @@ async def warnings(store: WatchCache, old: dict[str, str], new: dict[str, str], 
     return list(attributes.notes.warnings)
 
 
-async def test_a_stricter_level_warns_of_pods_that_are_there(store: WatchCache) -> None:
+async def test_stricter_label_warns_about_existing_pods(store: WatchCache) -> None:
     owner = {"ownerReferences": [{"uid": "u", "controller": True}]}
     for name in ("p1", "p2"):
         await put(store, "pods", f"n/{name}", {}, HOST)
@@ -308,7 +312,7 @@ async def test_a_stricter_level_warns_of_pods_that_are_there(store: WatchCache) 
     assert again == first.replace("latest", "v1.1")
 
 
-async def test_no_more_than_some_thousands_of_pods_are_looked_at(store: WatchCache) -> None:
+async def test_existing_pods_check_is_limited_in_number(store: WatchCache) -> None:
     owner = {"ownerReferences": [{"uid": "u", "controller": True}]}
     for number in range(3000):
         await put(store, "pods", f"n/p{number:04}", owner, PLAIN)
@@ -318,7 +322,7 @@ async def test_no_more_than_some_thousands_of_pods_are_looked_at(store: WatchCac
     assert reported[2] == "z: host namespaces", "those that others stand for come last"
 
 
-async def test_looking_at_pods_ends_in_time(store: WatchCache, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_existing_pods_check_is_limited_in_time(store: WatchCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(existing, "_LONGEST", -1.0)
     for name in ("a", "b"):
         await put(store, "pods", f"n/{name}", {}, PLAIN)

@@ -1,4 +1,4 @@
-"""Which priority a pod gets, from the classes there are."""
+"""The priority of a pod, from the existing priority classes."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,21 +14,21 @@ PODS = "/api/v1/namespaces/default/pods"
 Make = Callable[..., Awaitable[Any]]
 
 
-def a_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
+def priority_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
     return PriorityClass(metadata=ObjectMeta(name=name), value=value, global_default=True, preemption_policy=policy)
 
 
-def test_of_two_defaults_the_lower_one_counts() -> None:
-    assert default_of([a_class("high", 9), a_class("low", -3)]) == a_class("low", -3)
+def test_lower_of_two_default_classes_wins() -> None:
+    assert default_of([priority_class("high", 9), priority_class("low", -3)]) == priority_class("low", -3)
     assert default_of([PriorityClass(metadata=ObjectMeta(name="no-default"), value=1)]) is None
 
 
 @pytest.mark.parametrize(
     ("spec", "of", "given"),
     [
-        ({}, a_class("c", 5, "Never"), {"priorityClassName": "c", "priority": 5, "preemptionPolicy": "Never"}),
-        ({"priority": 5}, a_class("c", 5), {"priorityClassName": "c", "priority": 5}),
-        ({}, a_class("", 0, "Never"), {"priority": 0, "preemptionPolicy": "Never"}),
+        ({}, priority_class("c", 5, "Never"), {"priorityClassName": "c", "priority": 5, "preemptionPolicy": "Never"}),
+        ({"priority": 5}, priority_class("c", 5), {"priorityClassName": "c", "priority": 5}),
+        ({}, priority_class("", 0, "Never"), {"priority": 0, "preemptionPolicy": "Never"}),
     ],
 )
 def test_pod_gets_the_fields_of_its_class(spec: dict[str, Any], of: PriorityClass, given: dict[str, Any]) -> None:
@@ -38,34 +38,34 @@ def test_pod_gets_the_fields_of_its_class(spec: dict[str, Any], of: PriorityClas
 @pytest.mark.parametrize("spec", [{"priority": 6}, {"preemptionPolicy": "PreemptLowerPriority"}])
 def test_conflicting_priority_is_rejected(spec: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must not be provided in pod spec; priority admission controller computed"):
-        prioritized(spec, a_class("c", 5, "Never"))
+        prioritized(spec, priority_class("c", 5, "Never"))
 
 
-async def made(api: Api, name: str, **spec: Any) -> Any:
+async def create_pod(api: Api, name: str, **spec: Any) -> Any:
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
     return await api.ask("POST", PODS, pod)
 
 
-async def test_the_server_resolves_priorities_of_pods() -> None:
+async def test_server_resolves_pod_priority() -> None:
     async with started() as api:
-        plain = (await made(api, "plain")).tree["spec"]
+        plain = (await create_pod(api, "plain")).tree["spec"]
         assert (plain["priority"], plain["preemptionPolicy"], plain.get("priorityClassName")) == (
             0,
             "PreemptLowerPriority",
             None,
         )
-        critical = (await made(api, "critical", priorityClassName="system-node-critical")).tree["spec"]
+        critical = (await create_pod(api, "critical", priorityClassName="system-node-critical")).tree["spec"]
         assert critical["priority"] == 2_000_001_000
         default = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
         assert (await api.ask("POST", CLASSES, default)).status == 201
-        usual = (await made(api, "usual")).tree["spec"]
+        usual = (await create_pod(api, "usual")).tree["spec"]
         assert (usual["priority"], usual["priorityClassName"]) == (7, "usual")
 
 
-async def test_a_class_that_is_not_there_or_a_second_default_is_refused() -> None:
+async def test_missing_class_or_second_default_is_rejected() -> None:
     async with started() as api:
-        refused = await made(api, "p", priorityClassName="missing")
+        refused = await create_pod(api, "p", priorityClassName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         for name, status in (("one", 201), ("two", 403)):
             default = {"metadata": {"name": name}, "value": 7, "globalDefault": True}
@@ -74,9 +74,9 @@ async def test_a_class_that_is_not_there_or_a_second_default_is_refused() -> Non
         assert changed.status == 200
 
 
-async def test_an_update_that_leaves_the_priority_out_keeps_it() -> None:
+async def test_update_without_priority_keeps_it() -> None:
     async with started() as api:
-        pod = (await made(api, "p")).tree
+        pod = (await create_pod(api, "p")).tree
         del pod["spec"]["priority"], pod["spec"]["preemptionPolicy"]
         pod["metadata"]["labels"] = {"a": "b"}
         answer = await api.ask("PUT", f"{PODS}/p", pod)

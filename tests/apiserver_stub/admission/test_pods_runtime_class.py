@@ -1,4 +1,4 @@
-"""What a pod is given by its runtime class."""
+"""The fields that a pod gets from its runtime class."""
 
 from typing import Any
 
@@ -46,17 +46,17 @@ def test_conflicting_pod_is_rejected(own: dict[str, Any], why: str) -> None:
         with_class(own, CLASS)
 
 
-async def made(api: Api, name: str, **spec: Any) -> Any:
+async def create_pod(api: Api, name: str, **spec: Any) -> Any:
     pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
     return await api.ask("POST", PODS, pod)
 
 
-async def test_the_server_holds_new_pods_to_their_runtime_class() -> None:
+async def test_server_applies_runtime_class_to_new_pods() -> None:
     async with started() as api:
-        assert (await made(api, "early", runtimeClassName="boxed")).status == 403
+        assert (await create_pod(api, "early", runtimeClassName="boxed")).status == 403
         assert (await api.ask("POST", CLASSES, CLASS)).status == 201
-        spec = (await made(api, "boxed", runtimeClassName="boxed")).tree["spec"]
+        spec = (await create_pod(api, "boxed", runtimeClassName="boxed")).tree["spec"]
         assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "100m"}, {"a": "b"})
         assert TOLERATED in spec["tolerations"]
-        assert (await made(api, "other", runtimeClassName="boxed", nodeSelector={"a": "c"})).status == 403
-        assert (await made(api, "heavy", overhead={"cpu": "1"})).status == 403
+        assert (await create_pod(api, "other", runtimeClassName="boxed", nodeSelector={"a": "c"})).status == 403
+        assert (await create_pod(api, "heavy", overhead={"cpu": "1"})).status == 403

@@ -1,4 +1,4 @@
-"""Which tolerations a pod is given, as a table."""
+"""The default tolerations of a pod."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,13 +16,13 @@ KINDS = {kind.storage: kind for kind in built_in().all()}
 Tolerations = list[dict[str, Any]]
 
 
-def given(sign: str) -> dict[str, Any]:
+def toleration(sign: str) -> dict[str, Any]:
     return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 
 
 @pytest.fixture
 def admitted(admission: Admission) -> Any:
-    """What a write makes of the tolerations of an object."""
+    """Run the plugin on a write; return the tolerations of the object."""
 
     async def ask(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
         user = User(name="alice")
@@ -47,19 +47,19 @@ def admitted(admission: Admission) -> Any:
     ],
 )
 async def test_missing_tolerations_are_added(admitted, own: Tolerations, added: list[str]) -> None:
-    expected = [*own, *map(given, added)]
+    expected = [*own, *map(toleration, added)]
     for operation in ("create", "update"):
         assert await admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
 
 
-async def test_a_spec_that_others_share_stays_as_it_is(admitted) -> None:
+async def test_shared_spec_is_not_modified(admitted) -> None:
     shared: dict[str, Any] = {"nodeName": "n"}
     tree = {"spec": shared}
-    assert await admitted(tree) == [given(READY), given(REACH)]
+    assert await admitted(tree) == [toleration(READY), toleration(REACH)]
     assert shared == {"nodeName": "n"}
 
 
-async def test_nothing_else_is_touched(admitted) -> None:
+async def test_other_requests_are_not_modified(admitted) -> None:
     assert await admitted({"spec": {}}, kind="services") is None
     assert await admitted({"spec": {}}, operation="delete") is None
     assert await admitted({"spec": {}}, subresource="status") is None

@@ -1,5 +1,5 @@
-"""Validating policies on a store: what they annotate and count (as recorded from Kubernetes 1.36), what they cost, what
-they ask the authorizer, and how they come and go.
+"""Validating policies on a store: annotations and metrics (as recorded from Kubernetes 1.36), cost, authorizer checks,
+and added and removed policies.
 """
 
 import json
@@ -58,8 +58,8 @@ def request(name: str = "one", **data: str) -> Attributes:
     return Attributes("create", CONFIG_MAPS, "n", name, "", tree, None, User("alice"))
 
 
-class Remembering:
-    """An authorizer that remembers what it was asked, and fails about paths."""
+class RecordingAuthorizer:
+    """An authorizer that records its calls, and fails for paths."""
 
     def __init__(self) -> None:
         self.asked: list[Question] = []
@@ -86,7 +86,7 @@ class Policies:
         return step()
 
     async def refusal(self, attributes: Attributes) -> str:
-        """Why a request is refused; empty if it is not."""
+        """The error message of a rejected request; empty if it is accepted."""
         try:
             if (waiting := self.plugin.validate(attributes)) is not None:
                 await waiting
@@ -95,7 +95,7 @@ class Policies:
         return ""
 
     def counted(self) -> dict[tuple[str, ...], int]:
-        """How often each action was taken on a binding."""
+        """The number of times each action was taken for a binding."""
         lines = generate_latest(self.registry).decode().splitlines()
         found = {}
         for line in lines:
@@ -112,7 +112,7 @@ async def policies(store: WatchCache) -> Policies:
     return Policies(store)
 
 
-async def test_warnings_and_annotations(store: WatchCache, policies: Policies) -> None:
+async def test_policy_failures_become_warnings_and_annotations(store: WatchCache, policies: Policies) -> None:
     validations = [{"expression": "false", "message": 'a <b> & "c"'}, {"expression": "true"}, NO]
     annotations = [
         {"key": "k", "valueExpression": "'  v ' + object.metadata.name"},
@@ -132,7 +132,7 @@ async def test_warnings_and_annotations(store: WatchCache, policies: Policies) -
     assert policies.counted() == {("p-b", "invalid_error", "warn"): 2, ("p-b", "invalid_error", "audit"): 2}
 
 
-async def test_what_cannot_be_annotated_refuses(store: WatchCache, policies: Policies) -> None:
+async def test_failing_audit_annotation_rejects_request(store: WatchCache, policies: Policies) -> None:
     lost = [{"key": "k", "valueExpression": "'v'"}, {"key": "l", "valueExpression": "string(object.data.nope)"}]
     await apply(store, "p", "Deny", "Audit", validations=[NO], auditAnnotations=lost)
     attributes = request()
@@ -152,7 +152,7 @@ async def test_annotation_values_are_truncated_and_deduplicated(store: WatchCach
     assert attributes.notes.annotations == {"p/l": "é" * 5120}
 
 
-async def test_policies_come_and_go(store: WatchCache, policies: Policies) -> None:
+async def test_added_and_removed_policies_take_effect(store: WatchCache, policies: Policies) -> None:
     assert not await policies.refusal(request())
     bound = {"policyName": "p", "validationActions": ["Deny"]}
     await put(store, f"validatingadmissionpolicybindings.{GROUP}", "early", bound)
@@ -187,7 +187,7 @@ async def test_match_conditions_exclude_or_fail(store: WatchCache, policies: Pol
     assert policies.moved == moved + 2, "to be compiled, and to be evaluated"
 
 
-async def test_the_budget_of_a_policy(store: WatchCache, policies: Policies) -> None:
+async def test_policy_cost_budget_is_enforced(store: WatchCache, policies: Policies) -> None:
     spent = "validation failed due to running out of cost budget, no further validation rules will be run"
     composition = Composition(params=False)
     composition.add("v", COSTLY)
@@ -208,7 +208,7 @@ async def test_the_budget_of_a_policy(store: WatchCache, policies: Policies) -> 
             Evaluation(dict(values), composition.variables, quick=1000).evaluate(expression)
 
 
-async def test_the_authorizer_is_asked_each_question_once(store: WatchCache) -> None:
+async def test_authorizer_answers_are_cached_per_request(store: WatchCache) -> None:
     await put(store, "namespaces", "n")
     pods = "authorizer.group('').resource('pods').namespace('n').check('list').allowed()"
     account = "authorizer.serviceAccount('n', 'a').group('').resource('pods').labelSelector('a in (b)').check('get')"
@@ -217,7 +217,7 @@ async def test_the_authorizer_is_asked_each_question_once(store: WatchCache) -> 
     texts = (pods, f"{pods} && {account}.allowed()", own, failed)
     await apply(store, "p", validations=[{"expression": text} for text in texts])
     await apply(store, "q", validations=[{"expression": pods}])
-    authorizer = Remembering()
+    authorizer = RecordingAuthorizer()
     policies = Policies(store, authorizer)
     assert not await policies.refusal(request())
     asked = [(one.user.name, one.verb, one.resource, one.name, one.path) for one in authorizer.asked]

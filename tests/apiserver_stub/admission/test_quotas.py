@@ -1,4 +1,4 @@
-"""How the server holds writes to quotas."""
+"""Quotas, enforced by a server."""
 
 import asyncio
 import json
@@ -21,39 +21,39 @@ CONFIGS = f"{NAMESPACE}/configmaps"
 
 
 async def quota(api: Api, hard: dict[str, str], used: dict[str, str], **spec: Any) -> None:
-    """A quota that the controller has counted for already."""
+    """A quota whose status the controller has already set."""
     made = {"metadata": {"name": "q"}, "spec": {"hard": hard, **spec}}
     assert (await api.ask("POST", QUOTAS, made)).status == 201
     status = {"status": {"hard": hard, "used": used}}
     assert (await api.patch(f"{QUOTAS}/q/status", status)).status == 200
 
 
-async def used(api: Api) -> dict[str, str]:
+async def used_quota(api: Api) -> dict[str, str]:
     found: dict[str, str] = (await api.get(f"{QUOTAS}/q")).tree["status"]["used"]
     return found
 
 
-async def test_what_is_created_is_counted_until_the_quota_is_used_up() -> None:
+async def test_creates_are_counted_until_quota_is_exhausted() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "2", "secrets": "1"}, {"count/configmaps": "0", "secrets": "0"})
         await api.config("one")
         assert (await api.ask("POST", f"{CONFIGS}?dryRun=All", {"metadata": {"name": "dry"}})).status == 201
-        assert await used(api) == {"count/configmaps": "1", "secrets": "0"}
+        assert await used_quota(api) == {"count/configmaps": "1", "secrets": "0"}
         await api.config("two")
         refused = await api.ask("POST", CONFIGS, {"metadata": {"name": "three"}})
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         why = "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=2, limited: count/configmaps=2"
         assert why in refused.tree["message"]
         assert (await api.ask("POST", CONFIGS, {"metadata": {"name": "two"}})).status in (403, 409)
-        assert await used(api) == {"count/configmaps": "2", "secrets": "0"}
+        assert await used_quota(api) == {"count/configmaps": "2", "secrets": "0"}
 
 
-async def test_a_name_that_is_taken_costs_nothing() -> None:
+async def test_failed_create_of_existing_name_is_not_counted() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "5"}, {"count/configmaps": "0"})
         await api.config("one")
         assert (await api.ask("POST", CONFIGS, {"metadata": {"name": "one"}})).status == 409
-        assert await used(api) == {"count/configmaps": "1"}
+        assert await used_quota(api) == {"count/configmaps": "1"}
 
 
 async def test_quota_without_status_rejects_requests() -> None:
@@ -65,7 +65,7 @@ async def test_quota_without_status_rejects_requests() -> None:
         assert (await api.ask("POST", f"{NAMESPACE}/secrets", {"metadata": {"name": "one"}})).status == 201
 
 
-async def test_a_quota_that_is_counted_while_a_write_waits_to_be_committed_counts_it() -> None:
+async def test_recount_includes_write_waiting_for_commit() -> None:
     async with started() as api:
         made = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
         assert (await api.ask("POST", QUOTAS, made)).status == 201
@@ -82,16 +82,16 @@ async def test_a_quota_that_is_counted_while_a_write_waits_to_be_committed_count
             amend.change(json.dumps(full).encode())
 
 
-async def test_writes_at_the_same_time_do_not_exceed_a_quota_together() -> None:
+async def test_concurrent_writes_do_not_exceed_quota() -> None:
     async with started() as api:
         await quota(api, {"count/configmaps": "3"}, {"count/configmaps": "0"})
         answers = [api.ask("POST", CONFIGS, {"metadata": {"name": f"c-{n}"}}) for n in range(8)]
         statuses = sorted([answer.status for answer in await asyncio.gather(*answers)])
         assert statuses == [201] * 3 + [403] * 5
-        assert await used(api) == {"count/configmaps": "3"}
+        assert await used_quota(api) == {"count/configmaps": "3"}
 
 
-async def test_a_service_that_changes_its_type_is_counted_for_what_it_adds() -> None:
+async def test_service_type_change_is_charged_the_difference() -> None:
     async with started() as api:
         await quota(api, {"services": "5", "services.nodeports": "1"}, {"services": "0", "services.nodeports": "0"})
         for name in ("a", "b"):
@@ -100,10 +100,10 @@ async def test_a_service_that_changes_its_type_is_counted_for_what_it_adds() -> 
         change = {"spec": {"type": "NodePort"}}
         assert (await api.patch(f"{NAMESPACE}/services/a", change)).status == 200
         assert (await api.patch(f"{NAMESPACE}/services/b", change)).status == 403
-        assert await used(api) == {"services": "2", "services.nodeports": "1"}
+        assert await used_quota(api) == {"services": "2", "services.nodeports": "1"}
 
 
-async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
+async def test_rejection_by_quota_includes_warnings() -> None:
     async with started() as api:
         await quota(api, {"pods": "0"}, {"pods": "0"})
         container = {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}
@@ -115,8 +115,8 @@ async def test_who_is_refused_is_warned_of_what_else_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(("containers", "aside"), [(10, 0), (300, 2)])
-async def test_pod_with_many_containers_is_counted_aside(containers: int, aside: int) -> None:
-    """The event loop does not wait for the verdict, nor for what is added to the quota."""
+async def test_pod_with_many_containers_is_counted_in_a_thread(containers: int, aside: int) -> None:
+    """Evaluation and counting of the pod run in the thread, not on the event loop."""
     steps: list[object] = []
 
     async def run(step: Callable[[], T]) -> T:

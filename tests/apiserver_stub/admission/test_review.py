@@ -1,4 +1,4 @@
-"""Requests as webhooks and expressions see them."""
+"""Admission reviews as webhooks and expressions see them."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def kind(group: str, plural: str, version: str = "v1") -> Any:
     return KINDS.find(group, version, plural)
 
 
-def test_a_creation_of_another_version() -> None:
+def test_review_converts_create_to_matched_version() -> None:
     v1, v2 = (kind("autoscaling", "horizontalpodautoscalers", version) for version in ("v1", "v2"))
     query = {"fieldManager": "fm", "fieldValidation": "Strict", "dryRun": "All", "pretty": "true"}
     attributes = Attributes("create", v1, "team", "a", "", {}, None, ADMIN, True, query)
@@ -40,7 +40,7 @@ def test_a_creation_of_another_version() -> None:
     }
 
 
-def test_a_subresource_of_another_kind() -> None:
+def test_review_describes_subresource_of_another_kind() -> None:
     pods = kind("", "pods")
     attributes = Attributes("create", pods, "team", "p", "eviction", {}, None, User("u"), requested_name="p")
     found = admission_request(attributes, pods)
@@ -50,7 +50,7 @@ def test_a_subresource_of_another_kind() -> None:
     assert found["userInfo"] == {"username": "u"}
 
 
-def test_what_has_no_name_or_no_options() -> None:
+def test_review_without_name_or_options() -> None:
     pods, namespaces = kind("", "pods"), kind("", "namespaces")
     options = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "gracePeriodSeconds": 0}
     one_of_many = Attributes("delete", pods, "team", "p", "", None, {}, ADMIN, options=options)
@@ -62,7 +62,7 @@ def test_what_has_no_name_or_no_options() -> None:
     assert admission_request(namespace, namespaces)["namespace"] == "new"
 
 
-async def test_objects_are_shown_in_the_version_that_was_matched() -> None:
+async def test_objects_are_converted_to_matched_version() -> None:
     v1, v2 = (kind("autoscaling", "horizontalpodautoscalers", version) for version in ("v1", "v2"))
     spec = {"maxReplicas": 3, "scaleTargetRef": {"kind": "a", "name": "b"}, "targetCPUUtilizationPercentage": 50}
     tree = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"}, "spec": spec}
@@ -74,7 +74,7 @@ async def test_objects_are_shown_in_the_version_that_was_matched() -> None:
     assert await converted(tree, v1, v1, "") is tree
 
 
-async def test_other_groups_and_types_of_subresources() -> None:
+async def test_event_groups_and_scale_are_converted() -> None:
     old, new = kind("", "events"), kind("events.k8s.io", "events")
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"name": "p"}}
     found = await converted(event, old, new, "")

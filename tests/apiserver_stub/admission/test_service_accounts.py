@@ -1,4 +1,4 @@
-"""What a pod is given by its service account."""
+"""The fields that a pod gets from its service account."""
 
 import asyncio
 from typing import Any
@@ -14,13 +14,15 @@ NAMESPACE = "/api/v1/namespaces/default"
 ACCOUNT: dict[str, Any] = {"metadata": {"name": "builder"}}
 
 
-def given(spec: dict[str, Any], **account: Any) -> Any:
+def mutated_spec(spec: dict[str, Any], **account: Any) -> Any:
     return with_account({"containers": [{"name": "c"}], **spec}, {**ACCOUNT, **account}, lambda: "abcde")
 
 
-def test_every_container_mounts_a_token_unless_it_has_something_in_its_place() -> None:
+def test_every_container_mounts_a_token_unless_path_is_used() -> None:
     own = [{"name": "own", "mountPath": PATH}]
-    spec = given({"initContainers": [{"name": "i"}], "containers": [{"name": "c"}, {"name": "d", "volumeMounts": own}]})
+    spec = mutated_spec(
+        {"initContainers": [{"name": "i"}], "containers": [{"name": "c"}, {"name": "d", "volumeMounts": own}]}
+    )
     mount = {"name": "kube-api-access-abcde", "readOnly": True, "mountPath": PATH}
     assert spec["initContainers"][0]["volumeMounts"] == spec["containers"][0]["volumeMounts"] == [mount]
     assert spec["containers"][1]["volumeMounts"] == own
@@ -33,8 +35,8 @@ def test_every_container_mounts_a_token_unless_it_has_something_in_its_place() -
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("builder", "builder")
 
 
-def test_a_volume_of_that_sort_is_used_again() -> None:
-    spec = given({"volumes": [{"name": "kube-api-access-there"}]})
+def test_existing_token_volume_is_reused() -> None:
+    spec = mutated_spec({"volumes": [{"name": "kube-api-access-there"}]})
     assert [volume["name"] for volume in spec["volumes"]] == ["kube-api-access-there"]
     assert spec["containers"][0]["volumeMounts"][0]["name"] == "kube-api-access-there"
 
@@ -45,56 +47,56 @@ def test_a_volume_of_that_sort_is_used_again() -> None:
 )
 def test_automount_of_pod_overrides_account(pod: bool | None, account: bool | None, mounted: bool) -> None:
     fields = {} if pod is None else {"automountServiceAccountToken": pod}
-    spec = given(fields, **({} if account is None else {"automountServiceAccountToken": account}))
+    spec = mutated_spec(fields, **({} if account is None else {"automountServiceAccountToken": account}))
     assert ("volumes" in spec) is mounted
 
 
-def test_pull_secrets_are_those_of_the_account_unless_the_pod_has_its_own() -> None:
+def test_pull_secrets_of_account_apply_if_pod_lacks_own() -> None:
     secrets = [{"name": "s"}]
-    assert given({}, imagePullSecrets=secrets)["imagePullSecrets"] == secrets
-    assert given({"imagePullSecrets": [{"name": "own"}]}, imagePullSecrets=secrets)["imagePullSecrets"] == [
+    assert mutated_spec({}, imagePullSecrets=secrets)["imagePullSecrets"] == secrets
+    assert mutated_spec({"imagePullSecrets": [{"name": "own"}]}, imagePullSecrets=secrets)["imagePullSecrets"] == [
         {"name": "own"}
     ]
 
 
-async def made(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any:
+async def create_pod(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any:
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": name, "annotations": annotations or {}}, "spec": {"containers": containers, **spec}}
     return await api.ask("POST", f"{NAMESPACE}/pods", pod)
 
 
-async def test_the_server_gives_new_pods_their_account() -> None:
+async def test_server_sets_service_account_of_new_pods() -> None:
     async with started() as api:
-        early = (await made(api, "early")).tree["spec"]
+        early = (await create_pod(api, "early")).tree["spec"]
         assert (early["serviceAccountName"], early.get("volumes")) == ("default", None)
         for name in ("default", "builder"):
             account = {"metadata": {"name": name}}
             assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", account)).status == 201
         for asked, name in ((None, "default"), ("builder", "builder")):
-            answer = await made(api, f"of-{name}", **({"serviceAccountName": asked} if asked else {}))
+            answer = await create_pod(api, f"of-{name}", **({"serviceAccountName": asked} if asked else {}))
             spec = answer.tree["spec"]
             assert (spec["serviceAccountName"], spec["volumes"][0]["name"][:16]) == (name, "kube-api-access-")
 
 
-async def test_a_pod_of_an_account_that_is_not_there_is_refused() -> None:
+async def test_pod_with_missing_account_is_rejected() -> None:
     async with started() as api:
-        refused = await made(api, "p", serviceAccountName="missing")
+        refused = await create_pod(api, "p", serviceAccountName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         mirror = {"kubernetes.io/config.mirror": "hash"}
-        assert "serviceAccountName" not in (await made(api, "m", mirror)).tree.get("spec", {})
-        assert (await made(api, "n", mirror, serviceAccountName="default")).status == 403
+        assert "serviceAccountName" not in (await create_pod(api, "m", mirror)).tree.get("spec", {})
+        assert (await create_pod(api, "n", mirror, serviceAccountName="default")).status == 403
 
 
 @pytest.mark.virtual
-async def test_a_pod_waits_a_while_for_the_account_that_a_controller_makes() -> None:
+async def test_pod_creation_waits_for_its_service_account() -> None:
     async with started("--enable-admission-plugins=ServiceAccount") as api:
         began = monotonic()
-        refused = await made(api, "early")
+        refused = await create_pod(api, "early")
         why = 'error looking up service account default/default: serviceaccount "default" not found'
         assert (refused.status, refused.tree["message"]) == (403, f'pods "early" is forbidden: {why}')
         assert 1 < monotonic() - began < 2
-        waiting = asyncio.ensure_future(made(api, "p"))
+        waiting = asyncio.ensure_future(create_pod(api, "p"))
         await asyncio.sleep(0.3)
         assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})).status == 201
         assert (await waiting).status == 201
-        assert (await made(api, "q", serviceAccountName="missing")).status == 403
+        assert (await create_pod(api, "q", serviceAccountName="missing")).status == 403

@@ -1,4 +1,4 @@
-"""Numbers are drawn from the upper band while it has some, and every number is drawn once (KEP-3070, KEP-3668)."""
+"""Numbers are drawn from the upper band first, and each is drawn once (KEP-3070, KEP-3668)."""
 
 from ipaddress import ip_network
 from random import Random
@@ -20,19 +20,19 @@ from apiserver_stub.admission.services.ranges import NumberRange, addresses, por
         ("fd00::/112", "fd00::1", 65535, 256),
     ],
 )
-def test_the_addresses_of_a_network(network: str, first: str, size: int, band: int) -> None:
+def test_address_range_of_network(network: str, first: str, size: int, band: int) -> None:
     found = addresses(ip_network(network))
     assert (found.first, found.size, found.band) == (int(ip_network(first).network_address), size, band)
 
 
-def test_the_ports_of_a_range() -> None:
+def test_port_ranges() -> None:
     assert ports(range(30000, 32768)) == NumberRange(30000, 2768, 86)
     assert ports(range(30000, 30010)) == NumberRange(30000, 10, 0)
     assert ports(range(1, 65536)).band == 128
 
 
 @given(st.integers(1, 60), st.integers(0, 60), st.randoms(use_true_random=False))
-def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int, source: object) -> None:
+def test_each_number_is_drawn_once_with_lower_band_last(size: int, band: int, source: object) -> None:
     numbers = NumberRange(100, size, min(band, size))
     drawn: list[int] = []
     while (found := numbers.draw(lambda n: n not in drawn, source.randrange)) is not None:
@@ -44,9 +44,7 @@ def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int
 
 
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 70), st.randoms(use_true_random=False))
-def test_numbers_drawn_at_once_are_distinct_and_the_lower_band_last(
-    size: int, band: int, count: int, source: Random
-) -> None:
+def test_numbers_drawn_at_once_are_distinct_lower_band_last(size: int, band: int, count: int, source: Random) -> None:
     numbers = NumberRange(100, size, min(band, size))
     looked_at: list[int] = []
     taken = set(source.sample(range(100, 100 + size), size // 3))

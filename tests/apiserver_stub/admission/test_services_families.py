@@ -1,4 +1,4 @@
-"""Which addresses a service has, by what it wants and what the cluster offers (KEP-563, as tables)."""
+"""IP families and addresses of a service, by its spec and the ranges of the cluster (KEP-563)."""
 
 from typing import Any
 
@@ -34,7 +34,9 @@ HEADLESS = {"clusterIP": "None", "clusterIPs": ["None"]}
         (HEADLESS | {"selector": {"a": "b"}} | PREFER, BOTH, "PreferDualStack", ["IPv4", "IPv6"]),
     ],
 )
-def test_a_new_service(allot, spec: dict[str, Any], ranges: str, policy: str, families: list[str]) -> None:
+def test_new_service_gets_families_and_addresses(
+    allot, spec: dict[str, Any], ranges: str, policy: str, families: list[str]
+) -> None:
     given, problems = allot(spec, ranges=ranges)
     assert problems == []
     assert (given["ipFamilyPolicy"], given["ipFamilies"]) == (policy, families)
@@ -84,7 +86,7 @@ ALONE = {"type": "ClusterIP", "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.9", "
         (DUAL | PREFER, {"clusterIPs": DUAL["clusterIPs"]}, BOTH, ["IPv4", "IPv6"]),
     ],
 )
-async def test_an_update_grows_and_shrinks_on_demand_only(
+async def test_update_changes_families_only_on_request(
     allot, store, old: dict[str, Any], new: dict[str, Any], ranges: str, families: list[str]
 ) -> None:
     for write in Allocations(store).writes("default/s", (), old["clusterIPs"]):
@@ -97,7 +99,7 @@ async def test_an_update_grows_and_shrinks_on_demand_only(
 
 
 @pytest.mark.parametrize("field", ["clusterIPs", "ipFamilies"])
-def test_a_second_address_is_not_given_up_by_oversight(allot, field: str) -> None:
+def test_secondary_address_is_not_released_implicitly(allot, field: str) -> None:
     new = DUAL | REQUIRE
     _, problems = allot(new | {field: new[field][:1]}, DUAL | REQUIRE, BOTH)
     assert len(problems) == 1

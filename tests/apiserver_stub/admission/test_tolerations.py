@@ -1,4 +1,4 @@
-"""Which tolerations cover others, and what is left of two lists of them."""
+"""Which tolerations cover others, and how two lists are merged."""
 
 import pytest
 from hypothesis import given, settings
@@ -37,11 +37,11 @@ def seconds(number: int | None) -> Toleration:
         (seconds(None), seconds(60), True),
     ],
 )
-def test_what_a_toleration_covers(wide: Toleration, narrow: Toleration, *, covers: bool) -> None:
+def test_toleration_covers_narrower_ones(wide: Toleration, narrow: Toleration, *, covers: bool) -> None:
     assert wide.covers(narrow) is covers
 
 
-def test_of_merged_tolerations_nothing_is_there_twice() -> None:
+def test_merged_tolerations_have_no_duplicates() -> None:
     other = Toleration(key="o", operator="Exists")
     assert merged([EQUAL, other], [KEY]) == [other, KEY]
     assert merged([KEY], [EQUAL, EQUAL, other]) == [KEY, other]
@@ -62,7 +62,7 @@ TOLERATIONS = st.lists(
 
 
 @given(TOLERATIONS, TOLERATIONS)
-def test_nothing_that_was_tolerated_is_lost(first: list[Toleration], second: list[Toleration]) -> None:
+def test_merged_tolerations_cover_all_inputs(first: list[Toleration], second: list[Toleration]) -> None:
     found = merged(first, second)
     assert all(any(one.covers(other) for one in found) for other in (*first, *second))
     assert tuple(tolerations_in({"tolerations": as_trees(found)})) == tuple(found)
@@ -70,7 +70,7 @@ def test_nothing_that_was_tolerated_is_lost(first: list[Toleration], second: lis
 
 @settings(max_examples=50)
 @given(TOLERATIONS, TOLERATIONS)
-def test_merged_compares_as_if_each_were_compared_with_each(first: list[Toleration], second: list[Toleration]) -> None:
+def test_merge_equals_pairwise_comparison(first: list[Toleration], second: list[Toleration]) -> None:
     every, kept = [*first, *second], list[Toleration]()
     for index, one in enumerate(every):
         later = (other for other in every[index + 1 :] if other != one)

@@ -1,4 +1,4 @@
-"""Which credentials admission webhooks are shown."""
+"""Credentials that are sent to admission webhooks."""
 
 import json
 from collections.abc import Mapping
@@ -29,11 +29,13 @@ ALL = {name: name for name in ("hook.ns.svc:443", "*.ns.svc", "*.svc:8443", "exa
         ("example.com:8443", {"other": "other"}, "", None),
     ],
 )
-def test_users_by_the_names_of_webhooks(target: str, users: Mapping[str, str], current: str, found: str | None) -> None:
+def test_credentials_are_selected_by_webhook_name(
+    target: str, users: Mapping[str, str], current: str, found: str | None
+) -> None:
     assert identity_for(target, users, current) == found
 
 
-def test_users_of_a_file(tmp_path: Path) -> None:
+def test_credentials_are_read_from_kubeconfig(tmp_path: Path) -> None:
     users = [{"name": "a", "user": {"token": "t"}}, {"name": "b", "user": {}}]
     tree: dict[str, Any] = {"users": users, "contexts": [{"name": "c", "context": {"cluster": "x", "user": "b"}}]}
     file = tmp_path / "kubeconfig"
@@ -50,7 +52,7 @@ def test_users_of_a_file(tmp_path: Path) -> None:
         ("static_manifests_dir", "/a", ["staticManifestsDir"]),
     ],
 )
-def test_what_is_wrong_with_a_configuration(field: str, value: str, problems: list[str]) -> None:
+def test_webhook_configuration_is_validated(field: str, value: str, problems: list[str]) -> None:
     document = WebhookAdmissionConfiguration(api_version="apiserver.config.k8s.io/v1", **{field: value})
     assert [cause.field for cause in check(document).causes] == problems
 
@@ -60,7 +62,7 @@ class NoServices:
         raise AssertionError("no service is asked")
 
 
-async def test_a_token_is_shown_only_to_whom_it_is_for(tmp_path: Path) -> None:
+async def test_token_is_sent_only_to_its_webhook(tmp_path: Path) -> None:
     async with Webhook(tmp_path) as hook:
         asked = []
 
@@ -76,7 +78,7 @@ async def test_a_token_is_shown_only_to_whom_it_is_for(tmp_path: Path) -> None:
         assert asked == [("127.0.0.1", hook.port)]
 
 
-async def test_webhook_asked_by_impersonating_user_gets_its_headers(tmp_path: Path) -> None:
+async def test_impersonation_headers_are_sent_to_webhook(tmp_path: Path) -> None:
     async with Webhook(tmp_path) as hook:
         acting = ClientIdentity(token="secret", impersonation=Impersonation("jane", groups=("a,b", "c")))
         client = WebhookClient(NoServices(), identify=lambda host, port: acting)

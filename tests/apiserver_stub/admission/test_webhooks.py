@@ -1,4 +1,4 @@
-"""Admission webhooks, without recorded cases: rounds, failures, audit annotations, metrics and limits."""
+"""Admission webhooks beyond the recorded cases: rounds, failures, audit annotations, metrics and limits."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ ROUND = "webhook.admission.k8s.io/round_"
 
 
 class Bench:
-    """Both plugins with a store, and webhooks with the responses in `answers`, by the last part of their paths."""
+    """Both webhook plugins on a store, and webhooks with the responses in `answers`, by the last part of their path."""
 
     def __init__(self, store: WatchCache, hook: Webhook) -> None:
         self.store = store
@@ -87,7 +87,7 @@ class Bench:
         return {"name": f"{path}.h.test", "clientConfig": config, "rules": rules, **usual, **more}
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
-        """The samples of a family, by the values of their labels in the order of their names."""
+        """The samples of a metric, by label values sorted by label name."""
         found = {}
         for family in self.registry.collect():
             for sample in family.samples:
@@ -124,7 +124,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await store.close()
 
 
-def about(operation: Operation = "create", *, dry_run: bool = False, **metadata: Any) -> Attributes:
+def attributes_of(operation: Operation = "create", *, dry_run: bool = False, **metadata: Any) -> Attributes:
     info = KINDS.find("", "v1", "configmaps")
     assert info is not None
     tree = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "n", **metadata}}
@@ -142,30 +142,30 @@ def annotate(key: str, value: str = "1") -> Tree:
 
 
 async def test_without_configurations_no_webhook_is_called(bench: Bench) -> None:
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     await bench.admission.validate(attributes)
     assert bench.asked == []
 
 
-async def test_configurations_by_name_and_webhooks_in_their_order(bench: Bench) -> None:
+async def test_webhooks_run_by_configuration_name_then_order(bench: Bench) -> None:
     await bench.configure(MUTATING, "b", [bench.webhook("three")])
     await bench.configure(MUTATING, "a", [bench.webhook("two"), bench.webhook("one")])
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.asked == ["two", "one", "three"]
     await bench.configure(MUTATING, "a", [bench.webhook("four")])
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.asked[3:] == ["four", "three"]
 
 
-async def test_webhooks_see_what_those_before_them_made(bench: Bench) -> None:
+async def test_webhook_sees_changes_of_earlier_webhooks(bench: Bench) -> None:
     seen = []
     bench.answers = {
         "one": annotate("x"),
         "two": lambda review: seen.append(review["request"]["object"]["metadata"].get("annotations")) or {},
     }
     await bench.configure(MUTATING, "a", [bench.webhook("one"), bench.webhook("two")])
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert seen == [{"x": "1"}]
     assert attributes.tree["metadata"]["annotations"] == {"x": "1"}
@@ -180,17 +180,17 @@ async def test_webhooks_see_what_those_before_them_made(bench: Bench) -> None:
         ({"one": "IfNeeded", "two": "IfNeeded"}, ["one", "two", "one"]),
     ],
 )
-async def test_who_wants_to_is_asked_again_when_a_later_one_changed_something(
+async def test_webhook_is_reinvoked_after_later_change(
     bench: Bench, policies: dict[str, str], asked: list[str]
 ) -> None:
     bench.answers = {"two": annotate("x")}
     webhooks = [bench.webhook(name, reinvocationPolicy=policies.get(name, "Never")) for name in ("one", "two")]
     await bench.configure(MUTATING, "a", webhooks)
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.asked == asked
 
 
-async def test_webhooks_that_undo_one_another_end_after_the_second_round(bench: Bench) -> None:
+async def test_conflicting_webhooks_stop_after_second_round(bench: Bench) -> None:
     def toggled(review: Tree) -> Tree:
         count = int(review["request"]["object"]["metadata"].get("annotations", {}).get("n", "0"))
         return annotate("n", str(count + 1))
@@ -198,13 +198,13 @@ async def test_webhooks_that_undo_one_another_end_after_the_second_round(bench: 
     bench.answers = {"one": toggled, "two": toggled}
     webhooks = [bench.webhook(name, reinvocationPolicy="IfNeeded") for name in ("one", "two")]
     await bench.configure(MUTATING, "a", webhooks)
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert bench.asked == ["one", "two", "one", "two"]
     assert attributes.tree["metadata"]["annotations"] == {"n": "4"}
 
 
-async def test_who_wants_to_is_asked_again_when_a_plugin_changed_something_in_the_second_round(bench: Bench) -> None:
+async def test_webhook_is_reinvoked_after_plugin_change(bench: Bench) -> None:
     bench.answers = {"one": annotate("x")}
     await bench.configure(MUTATING, "a", [bench.webhook("one", reinvocationPolicy="IfNeeded")])
 
@@ -213,13 +213,13 @@ async def test_who_wants_to_is_asked_again_when_a_plugin_changed_something_in_th
             tree["data"] = {"seen": "yes"}
 
     bench.patches = [change]
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert bench.asked == ["one", "one"]
     assert attributes.tree["data"] == {"seen": "yes"}
 
 
-async def test_audit_annotations_of_webhooks(bench: Bench) -> None:
+async def test_webhook_audit_annotations_are_recorded(bench: Bench) -> None:
     bench.answers = {
         "one": annotate("x") | {"auditAnnotations": {"key": "value"}, "warnings": ["careful"]},
         "two": lambda _: web.Response(status=500),
@@ -227,7 +227,7 @@ async def test_audit_annotations_of_webhooks(bench: Bench) -> None:
     }
     await bench.configure(MUTATING, "a", [bench.webhook("one"), bench.webhook("two", failurePolicy="Ignore")])
     await bench.configure(VALIDATING, "v", [bench.webhook("three", failurePolicy="Ignore")])
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     await bench.admission.validate(attributes)
     annotations = attributes.notes.annotations
@@ -245,7 +245,7 @@ async def test_audit_annotations_of_webhooks(bench: Bench) -> None:
     assert list(attributes.notes.warnings) == ["careful"]
 
 
-async def test_what_is_counted(bench: Bench) -> None:
+async def test_webhook_calls_are_counted(bench: Bench) -> None:
     bench.answers = {
         "denies": {"allowed": False, "status": {"code": 700, "message": "no"}},
         "fails": lambda _: web.Response(status=500),
@@ -254,9 +254,9 @@ async def test_what_is_counted(bench: Bench) -> None:
     for name in bench.answers:
         await bench.configure(MUTATING, "a", [bench.webhook(name)])
         with pytest.raises(ApiError):
-            await bench.admission.mutate(about())
+            await bench.admission.mutate(attributes_of())
     await bench.configure(MUTATING, "a", [bench.webhook("fails", failurePolicy="Ignore"), bench.webhook("fine")])
-    await bench.admission.mutate(about())
+    await bench.admission.mutate(attributes_of())
     assert bench.counted("apiserver_admission_webhook_request_total") == {
         ("600", "denies.h.test", "CREATE", "true", "admit"): 1,
         ("500", "fails.h.test", "CREATE", "true", "admit"): 1,
@@ -271,7 +271,7 @@ async def test_what_is_counted(bench: Bench) -> None:
     }
 
 
-async def test_validating_webhooks_run_in_parallel_first_rejection_wins(bench: Bench) -> None:
+async def test_validating_webhooks_run_in_parallel(bench: Bench) -> None:
     both = asyncio.Event()
 
     async def slow(review: Tree) -> Tree:
@@ -286,7 +286,7 @@ async def test_validating_webhooks_run_in_parallel_first_rejection_wins(bench: B
     bench.answers = {"slow": slow, "quick": quick}
     await bench.configure(VALIDATING, "v", [bench.webhook("slow"), bench.webhook("quick")])
     with pytest.raises(ApiError) as refused:
-        await bench.admission.validate(about())
+        await bench.admission.validate(attributes_of())
     assert refused.value.message == 'admission webhook "quick.h.test" denied the request: quick'
     assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
     assert sorted(bench.asked) == ["quick", "slow"]
@@ -311,12 +311,12 @@ LIES: Sequence[tuple[str, Any, str]] = (
 
 @pytest.mark.parametrize(("what", "answer", "message"), LIES, ids=[lie[0] for lie in LIES])
 @pytest.mark.parametrize("ignored", [False, True])
-async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
+async def test_malformed_webhook_answer_fails_by_policy(
     bench: Bench, what: str, answer: Any, message: str, ignored: bool
 ) -> None:
     bench.answers = {"liar": answer}
     await bench.configure(MUTATING, "a", [bench.webhook("liar", failurePolicy="Ignore" if ignored else "Fail")])
-    attributes = about()
+    attributes = attributes_of()
     if ignored:
         await bench.admission.mutate(attributes)
     else:
@@ -327,11 +327,11 @@ async def test_a_webhook_that_lies_is_named_and_costs_only_whom_it_concerns(
 
 
 @pytest.mark.parametrize("operation", ["delete"])
-async def test_what_has_no_object_cannot_be_changed(bench: Bench, operation: Operation) -> None:
+async def test_patch_without_object_is_rejected(bench: Bench, operation: Operation) -> None:
     bench.answers = {"one": annotate("x")}
     await bench.configure(MUTATING, "a", [bench.webhook("one", failurePolicy="Ignore")])
     with pytest.raises(InternalError, match="attempted to modify the object, which is not supported"):
-        await bench.admission.mutate(about(operation))
+        await bench.admission.mutate(attributes_of(operation))
 
 
 async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> None:
@@ -346,9 +346,9 @@ async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> No
     chosen = {"matchLabels": {"slow": "yes"}}
     await bench.configure(MUTATING, "a", [bench.webhook("hangs", objectSelector=chosen, timeoutSeconds=30)])
     await bench.configure(MUTATING, "b", [bench.webhook("other")])
-    slow = asyncio.ensure_future(bench.admission.mutate(about(labels={"slow": "yes"})))
+    slow = asyncio.ensure_future(bench.admission.mutate(attributes_of(labels={"slow": "yes"})))
     await asked.wait()
-    await asyncio.gather(*(bench.admission.mutate(about()) for _ in range(40)))
+    await asyncio.gather(*(bench.admission.mutate(attributes_of()) for _ in range(40)))
     assert bench.asked[1:] == ["other"] * 40
     assert not slow.done()
     slow.cancel()
@@ -358,16 +358,16 @@ async def test_hanging_webhook_does_not_delay_other_requests(bench: Bench) -> No
     }
 
 
-async def test_a_dry_run_is_shown_only_to_those_without_effects(bench: Bench) -> None:
+async def test_dry_run_calls_only_webhooks_without_side_effects(bench: Bench) -> None:
     await bench.configure(VALIDATING, "v", [bench.webhook("some", sideEffects="Some", failurePolicy="Ignore")])
     with pytest.raises(ApiError, match="does not support dry run"):
-        await bench.admission.validate(about(dry_run=True))
+        await bench.admission.validate(attributes_of(dry_run=True))
     await bench.configure(VALIDATING, "v", [bench.webhook("some", sideEffects="NoneOnDryRun")])
-    await bench.admission.validate(about(dry_run=True))
+    await bench.admission.validate(attributes_of(dry_run=True))
     assert bench.asked == ["some"]
 
 
-async def test_reviews_of_an_older_version(bench: Bench) -> None:
+async def test_v1beta1_reviews_are_supported(bench: Bench) -> None:
     seen = []
 
     def answer(review: Tree) -> Any:
@@ -377,13 +377,13 @@ async def test_reviews_of_an_older_version(bench: Bench) -> None:
 
     bench.answers = {"old": answer}
     await bench.configure(MUTATING, "a", [bench.webhook("old", admissionReviewVersions=["v0", "v1beta1", "v1"])])
-    attributes = about()
+    attributes = attributes_of()
     await bench.admission.mutate(attributes)
     assert seen == ["admission.k8s.io/v1beta1"]
     assert attributes.tree["data"] == {"k": "v"}
     await bench.configure(MUTATING, "a", [bench.webhook("old", admissionReviewVersions=["v0"])])
     with pytest.raises(InternalError, match="does not accept known AdmissionReview versions"):
-        await bench.admission.mutate(about())
+        await bench.admission.mutate(attributes_of())
 
 
 @pytest.mark.parametrize(
@@ -406,10 +406,10 @@ async def test_match_conditions(bench: Bench, expressions: list[str], policy: st
     await bench.configure(VALIDATING, "v", [webhook])
     if isinstance(outcome, str):
         with pytest.raises(Forbidden) as refused:
-            await bench.admission.validate(about())
+            await bench.admission.validate(attributes_of())
         assert refused.value.message == f'configmaps "a" is forbidden: {outcome}'
     else:
-        await bench.admission.validate(about())
+        await bench.admission.validate(attributes_of())
     assert bench.asked == (["one"] if outcome is True else [])
     excluded = bench.counted("apiserver_admission_match_condition_exclusions_total")
     assert excluded == ({("webhook", "one.h.test", "CREATE", "validate"): 1} if outcome is False else {})

@@ -1,4 +1,4 @@
-"""Discovery documents: their shape, their forms, and that they follow the kinds."""
+"""Discovery documents: content, media types, and added kinds."""
 
 import hashlib
 import json
@@ -29,11 +29,11 @@ def read(path: str, accept: str = "") -> Any:
     return msgspec.json.decode(response.body)
 
 
-def test_the_core_versions() -> None:
+def test_core_versions() -> None:
     assert read("/api") == {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def test_the_groups() -> None:
+def test_api_groups() -> None:
     found = read("/apis")
     assert found["kind"] == "APIGroupList"
     groups = {group["name"]: group for group in found["groups"]}
@@ -46,12 +46,12 @@ def test_the_groups() -> None:
     assert "" not in groups
 
 
-def test_one_group() -> None:
+def test_single_group() -> None:
     found = read("/apis/apps")
     assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", "apps")
 
 
-def test_the_resources_of_a_version() -> None:
+def test_resources_of_group_version() -> None:
     found = read("/apis/apps/v1")
     assert (found["kind"], found["groupVersion"]) == ("APIResourceList", "apps/v1")
     resources = {resource["name"]: resource for resource in found["resources"]}
@@ -76,7 +76,7 @@ def test_core_resources() -> None:
     assert names["pods/eviction"]["group"] == "policy"
 
 
-def test_clients_learn_what_kinds_are_stored_as() -> None:
+def test_storage_version_hashes_are_shared() -> None:
     def hashes(version: str) -> dict[str, str]:
         return {one["name"]: one.get("storageVersionHash", "") for one in read(f"/{version}")["resources"]}
 
@@ -88,7 +88,7 @@ def test_clients_learn_what_kinds_are_stored_as() -> None:
     assert core["pods/status"] == hashes("apis/authentication.k8s.io/v1")["tokenreviews"] == ""
 
 
-def test_where_the_server_is_reached() -> None:
+def test_server_address_is_listed() -> None:
     found = ask("/api", of=Discovery(built_in(), address="192.0.2.1:6443"))
     assert isinstance(found.body, bytes)
     assert msgspec.json.decode(found.body)["serverAddressByClientCIDRs"] == [
@@ -96,7 +96,7 @@ def test_where_the_server_is_reached() -> None:
     ]
 
 
-def test_the_root_lists_every_path() -> None:
+def test_root_lists_every_path() -> None:
     found = ask("", of=Discovery(built_in(), ("/version",)))
     assert isinstance(found.body, bytes)
     paths = msgspec.json.decode(found.body)["paths"]
@@ -105,7 +105,7 @@ def test_the_root_lists_every_path() -> None:
     assert "" not in paths
 
 
-def test_the_aggregated_form() -> None:
+def test_aggregated_discovery() -> None:
     found = read("/apis", f"{AGGREGATED},application/json")
     assert (found["kind"], found["apiVersion"]) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io/v2")
     apps = next(item for item in found["items"] if item["metadata"]["name"] == "apps")
@@ -118,7 +118,7 @@ def test_the_aggregated_form() -> None:
 
 
 def response_kinds(path: str, group: str = "", of: Discovery = DISCOVERY) -> dict[str, tuple[str, str, str]]:
-    """By resource and subresource, group, version and kind of the answers of a group."""
+    """Group, version and kind of the responses in a group, by resource and subresource."""
     body = ask(path, AGGREGATED, of=of).body
     assert isinstance(body, bytes)
     found = next(item for item in msgspec.json.decode(body)["items"] if item["metadata"].get("name", "") == group)
@@ -130,7 +130,7 @@ def response_kinds(path: str, group: str = "", of: Discovery = DISCOVERY) -> dic
     return {name: (told["group"], told["version"], told["kind"]) for name, told in entries.items()}
 
 
-def test_response_kinds_of_built_in_resources_name_only_other_groups() -> None:
+def test_response_kinds_of_built_ins_name_only_other_groups() -> None:
     core, apps = response_kinds("/api"), response_kinds("/apis", "apps")
     assert core["pods"] == ("", "", "Pod")
     assert core["pods/status"] == ("", "", "Pod")
@@ -141,7 +141,7 @@ def test_response_kinds_of_built_in_resources_name_only_other_groups() -> None:
     assert apps["deployments/scale"] == ("autoscaling", "v1", "Scale")
 
 
-def test_response_kinds_of_custom_resources_name_their_own_group() -> None:
+def test_response_kinds_of_custom_resources_name_own_group() -> None:
     """The status comes before the scale, as kube-apiserver lists them."""
     parts = {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
     version = {"name": "v1", "served": True, "storage": True, "subresources": parts}
@@ -157,13 +157,13 @@ def test_response_kinds_of_custom_resources_name_their_own_group() -> None:
     ]  # fmt: skip
 
 
-def test_aggregated_discovery_is_that_of_kubernetes() -> None:
+def test_aggregated_discovery_matches_kube_apiserver() -> None:
     """A digest of what kube-apiserver 1.36 answers."""
     found = [read(path, AGGREGATED)["items"] for path in ("/api", "/apis")]
     assert hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16] == "43ec8cf48b9a079f"
 
 
-def test_resource_lists_are_those_of_kubernetes() -> None:
+def test_resource_lists_match_kube_apiserver() -> None:
     """A digest of what kube-apiserver 1.36 answers; the order of resources is not compared."""
     versions = [one["groupVersion"] for group in read("/apis")["groups"] for one in group["versions"]]
     found = {path: read(path) for path in ("/api/v1", *(f"/apis/{version}" for version in versions))}
@@ -187,29 +187,29 @@ def test_resource_lists_are_those_of_kubernetes() -> None:
         ("", "application/json"),
     ],
 )
-def test_the_best_offered_form_is_sent(accept: str, media_type: str) -> None:
+def test_preferred_media_type_is_served(accept: str, media_type: str) -> None:
     assert ask("/apis", accept).headers["content-type"] == media_type
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/cbor", AGGREGATED.replace("v=v2", "v=v9")])
-def test_other_forms_are_refused(accept: str) -> None:
+def test_other_media_types_are_not_acceptable(accept: str) -> None:
     with pytest.raises(NotAcceptable):
         ask("/apis", accept)
 
 
-def test_groups_have_no_aggregated_form() -> None:
+def test_single_group_has_no_aggregated_form() -> None:
     with pytest.raises(NotAcceptable):
         ask("/apis/apps", AGGREGATED)
 
 
 @pytest.mark.parametrize("accept", [AGGREGATED, "application/json"])
-def test_what_has_not_changed_is_not_sent_again(accept: str) -> None:
+def test_matching_etag_gets_304(accept: str) -> None:
     first = ask("/apis", accept)
     again = ask("/apis", accept, etag=first.headers["etag"])
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
 
 
-def test_it_follows_the_kinds() -> None:
+def test_discovery_follows_added_and_removed_kinds() -> None:
     kinds = built_in()
     discovery = Discovery(kinds)
     before = ask("/apis", AGGREGATED, of=discovery).headers["etag"]
@@ -221,6 +221,6 @@ def test_it_follows_the_kinds() -> None:
 
 
 @pytest.mark.parametrize("path", ["/apis/nothing", "/api/v2", "/apis/apps/v9"])
-def test_what_is_not_served_is_not_found(path: str) -> None:
+def test_unknown_path_is_not_found(path: str) -> None:
     with pytest.raises(NotFound):
         ask(path)

@@ -32,7 +32,9 @@ def row(data: dict[str, str] | None = None, kind: str = "bootstrap.kubernetes.io
     return Row("secrets", KEY, 1, json.dumps(tree).encode())
 
 
-async def found(secret: Row | None, token: str = TOKEN, audiences: tuple[str, ...] = ("us",)) -> Recognized | None:
+async def authenticate(
+    secret: Row | None, token: str = TOKEN, audiences: tuple[str, ...] = ("us",)
+) -> Recognized | None:
     def get(resource: str, key: str) -> Row | None:
         return secret if (resource, key) == ("secrets", KEY) else None
 
@@ -50,21 +52,23 @@ def without(*names: str) -> dict[str, str]:
 USAGE = "usage-bootstrap-authentication"
 
 
-async def test_the_user_of_a_token() -> None:
-    assert await found(row()) == Recognized(User("system:bootstrap:abcdef", groups=("system:bootstrappers",)), ("us",))
+async def test_token_authenticates_bootstrap_user() -> None:
+    assert await authenticate(row()) == Recognized(
+        User("system:bootstrap:abcdef", groups=("system:bootstrappers",)), ("us",)
+    )
 
 
-async def test_groups_are_sorted_and_named_once() -> None:
+async def test_groups_are_sorted_without_duplicates() -> None:
     extra = "system:bootstrappers:workers,system:bootstrappers:a-1,system:bootstrappers:workers"
-    recognized = await found(row({**GOOD, "auth-extra-groups": extra}))
+    recognized = await authenticate(row({**GOOD, "auth-extra-groups": extra}))
     assert recognized is not None
     groups = ("system:bootstrappers", "system:bootstrappers:a-1", "system:bootstrappers:workers")
     assert recognized.user.groups == groups
 
 
-async def test_a_token_is_good_until_it_expires() -> None:
-    assert await found(row({**GOOD, "expiration": in_seconds(5)})) is not None
-    assert await found(row({**GOOD, "expiration": in_seconds(0)})) is None
+async def test_expired_token_is_rejected() -> None:
+    assert await authenticate(row({**GOOD, "expiration": in_seconds(5)})) is not None
+    assert await authenticate(row({**GOOD, "expiration": in_seconds(0)})) is None
 
 
 REFUSED = {
@@ -106,13 +110,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused(case: str) -> None:
+async def test_invalid_secret_or_token_is_rejected(case: str) -> None:
     secret, token = REFUSED[case]
-    assert await found(secret, token) is None
+    assert await authenticate(secret, token) is None
 
 
-async def test_a_token_is_for_this_server_only() -> None:
-    assert await found(row(), audiences=("you",)) is None
-    recognized = await found(row(), audiences=("you", "also us"))
+async def test_token_is_valid_for_server_audience_only() -> None:
+    assert await authenticate(row(), audiences=("you",)) is None
+    recognized = await authenticate(row(), audiences=("you", "also us"))
     assert recognized is not None
     assert recognized.audiences == ("also us",)

@@ -1,4 +1,4 @@
-"""Answers that go on end with the belief in the certificate that they were asked for with."""
+"""A streaming response ends when its client certificate is no longer trusted."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ OURS, OTHER = make_ca("ours").certificate, make_ca("other").certificate
 
 
 class Streams:
-    """Answers with a stream or an upgrade that never ends by itself."""
+    """Answers with a stream or an upgrade that does not end by itself."""
 
     def __init__(self) -> None:
         self.trust = Trust()
@@ -49,7 +49,7 @@ class Streams:
 
 
 async def follow(response: Response) -> None:
-    """Return when the answer has ended."""
+    """Return when the response has ended."""
     if isinstance(response.body, Upgrade):
         ours, theirs = pipe()
         await response.body.serve(theirs)
@@ -62,7 +62,7 @@ async def follow(response: Response) -> None:
 
 @pytest.mark.parametrize("path", ["/stream", "/upgrade"])
 @pytest.mark.parametrize("why", ["expired", "replaced"])
-async def test_it_ends_with_the_certificate(path: str, why: str) -> None:
+async def test_streaming_response_ends_with_certificate(path: str, why: str) -> None:
     streams = Streams()
     response = await streams.ask(path, 30 if why == "expired" else 3600)
     if why == "replaced":
@@ -81,7 +81,7 @@ async def test_followed_response_of_revoked_certificate_ends(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/stream", "/upgrade"])
-async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
+async def test_canceled_reader_is_canceled(path: str) -> None:
     streams = Streams()
     response = await streams.ask(path)
     task = asyncio.get_running_loop().create_task(follow(response))
@@ -92,13 +92,13 @@ async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
     assert task.cancelled()
 
 
-def test_certificates_that_expire_at_once_do_not_hinder_others_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_expiries_are_harmless_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (__name__, "apiserver_stub.authn.certificate", "controller_manager.common.serving.trust"):
         monkeypatch.setattr(f"{module}.wall_seconds", lambda: 1000.0)
 
     async def ask() -> None:
         streams = Streams()
-        for lasts in (0.0004, 0.0003):  # uvloop calls back at once what is due within half a millisecond
+        for lasts in (0.0004, 0.0003):  # uvloop calls back at once for timers due within half a millisecond
             await streams.ask("/stream", lasts)
 
     uvloop.run(ask())

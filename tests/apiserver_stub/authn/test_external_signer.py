@@ -1,4 +1,4 @@
-"""Tokens that another program signs: keys that change, and a program that is slow, wrong, gone, or lies."""
+"""Tokens signed by an external program: key rotation, and a program that is slow, wrong or unavailable."""
 
 import asyncio
 import base64
@@ -91,12 +91,12 @@ async def program(tmp_path: Path) -> AsyncIterator[Program]:
         yield found
 
 
-def made(path: Path, *flags: str) -> ApiServer:
+def make_server(path: Path, *flags: str) -> ApiServer:
     flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *flags)
     return build(FLAGS.parse((*flags, f"--service-account-signing-endpoint={path}")), Runtime("test"))
 
 
-class Asker:
+class ApiCaller:
     def __init__(self, server: ApiServer) -> None:
         self.server = server
 
@@ -110,16 +110,16 @@ class Asker:
         code, answer = await self("POST", f"{NS}/serviceaccounts/robot/token", {"spec": {"expirationSeconds": seconds}})
         return str(answer["status"]["token"]) if code == 201 else f"refused with {code}"
 
-    async def who(self, token: str) -> str:
+    async def username(self, token: str) -> str:
         code, answer = await self("POST", WHO_AM_I, {}, token)
         return str(answer["status"]["userInfo"]["username"]) if code == 201 else ""
 
 
 @pytest.fixture
-async def ask(program: Program, tmp_path: Path) -> AsyncIterator[Asker]:
-    server = made(tmp_path / "signer.sock")
+async def ask(program: Program, tmp_path: Path) -> AsyncIterator[ApiCaller]:
+    server = make_server(tmp_path / "signer.sock")
     await server.start()
-    found = Asker(server)
+    found = ApiCaller(server)
     await found("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "robot"}})
     yield found
     await server.stop()
@@ -128,43 +128,43 @@ async def ask(program: Program, tmp_path: Path) -> AsyncIterator[Asker]:
 ROBOT = "system:serviceaccount:default:robot"
 
 
-async def test_the_program_signs_and_its_keys_verify(program: Program, ask: Asker) -> None:
+async def test_external_program_signs_and_its_keys_verify(program: Program, ask: ApiCaller) -> None:
     token = await ask.token()
     assert jwt.get_unverified_header(token) == {"alg": "ES256", "typ": "JWT", "kid": "one"}
-    assert await ask.who(token) == ROBOT
+    assert await ask.username(token) == ROBOT
     assert program.asked == ["FetchKeys", "Metadata", "Sign"]
 
 
-async def test_a_new_key_is_asked_for_when_a_token_names_it(program: Program, ask: Asker) -> None:
+async def test_unknown_key_id_fetches_keys(program: Program, ask: ApiCaller) -> None:
     old = await ask.token()
     program.keys["two"] = ec.generate_private_key(ec.SECP256R1())
     new = await ask.token()
-    assert [await ask.who(old), await ask.who(new)] == [ROBOT, ROBOT]
+    assert [await ask.username(old), await ask.username(new)] == [ROBOT, ROBOT]
     assert program.asked.count("FetchKeys") == 2
 
 
-async def test_keys_that_are_gone_verify_nothing_more(program: Program, ask: Asker) -> None:
+async def test_removed_key_no_longer_verifies(program: Program, ask: ApiCaller) -> None:
     old = await ask.token()
     program.keys = {"two": ec.generate_private_key(ec.SECP256R1())}
     new = await ask.token()
-    assert await ask.who(new) == ROBOT
+    assert await ask.username(new) == ROBOT
     header, body, signature = old.split(".")
-    assert await ask.who(f"{header}.{body}.{signature[:-4]}AAAA") == ""
+    assert await ask.username(f"{header}.{body}.{signature[:-4]}AAAA") == ""
 
 
-async def test_unknown_key_ids_are_fetched_once_per_second(program: Program, ask: Asker) -> None:
+async def test_unknown_key_ids_are_fetched_once_per_second(program: Program, ask: ApiCaller) -> None:
     head = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":"unknown%d"}').rstrip(b"=").decode()
     _, body, signature = (await ask.token()).split(".")
     forged = [f"{head.replace('d', 'd')}.{body}.{signature}{number:03}" for number in range(50)]
-    assert not any(await asyncio.gather(*map(ask.who, forged)))
+    assert not any(await asyncio.gather(*map(ask.username, forged)))
     assert program.asked.count("FetchKeys") <= 2
 
 
-async def test_what_is_published_leaves_out_keys_that_are_excluded(program: Program, tmp_path: Path) -> None:
+async def test_published_keys_omit_excluded_ones(program: Program, tmp_path: Path) -> None:
     program.keys = {"hidden": ec.generate_private_key(ec.SECP256R1()), **program.keys}
     program.excluded = {"hidden"}
     program.hint = 120
-    server = made(tmp_path / "signer.sock")
+    server = make_server(tmp_path / "signer.sock")
     await server.start()
     answer = await server.handle(Request("GET", "/openid/v1/jwks", certificate=ADMIN))
     assert isinstance(answer.body, bytes)
@@ -188,22 +188,22 @@ BAD_SIGNATURES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", BAD_SIGNATURES)
-async def test_no_token_is_made_of_an_answer_that_is_wrong(program: Program, tmp_path: Path, case: str) -> None:
-    server = made(tmp_path / "signer.sock")
+async def test_malformed_signature_response_yields_no_token(program: Program, tmp_path: Path, case: str) -> None:
+    server = make_server(tmp_path / "signer.sock")
     for name, value in BAD_SIGNATURES[case].items():
         setattr(program, name, value)
     await server.start()
-    ask = Asker(server)
+    ask = ApiCaller(server)
     await ask("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "robot"}})
     assert await ask.token() == "refused with 500"
     await server.stop()
 
 
-async def test_a_lifetime_is_bounded_by_the_program(program: Program, tmp_path: Path) -> None:
+async def test_token_lifetime_is_limited_by_program(program: Program, tmp_path: Path) -> None:
     program.longest = 7200
-    server = made(tmp_path / "signer.sock")
+    server = make_server(tmp_path / "signer.sock")
     await server.start()
-    ask = Asker(server)
+    ask = ApiCaller(server)
     await ask("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "robot"}})
     claims = jwt.decode(await ask.token(86400), options={"verify_signature": False})
     assert claims["exp"] - claims["iat"] == 7200
@@ -220,39 +220,39 @@ NO_START: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NO_START)
-async def test_a_program_that_cannot_be_used_ends_the_start(program: Program, tmp_path: Path, case: str) -> None:
+async def test_unusable_program_fails_the_start(program: Program, tmp_path: Path, case: str) -> None:
     changes, why = NO_START[case]
     for name, value in changes.items():
         setattr(program, name, value)
-    server = made(tmp_path / "signer.sock")
+    server = make_server(tmp_path / "signer.sock")
     with pytest.raises(CannotStart, match=f"--service-account-signing-endpoint: .*{why}"):
         await server.start()
     await server.stop()
 
 
-async def test_a_program_that_is_not_there_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_waits_for_missing_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_signer, "_START", 0.5)
-    server = made(tmp_path / "absent.sock")
+    server = make_server(tmp_path / "absent.sock")
     with pytest.raises(CannotStart, match="did not return its keys"):
         await server.start()
     await server.stop()
 
 
-async def test_what_may_not_be_longer_than_the_program_allows(program: Program, tmp_path: Path) -> None:
+async def test_flag_lifetime_above_program_limit_fails_start(program: Program, tmp_path: Path) -> None:
     program.longest = 7200
-    server = made(tmp_path / "signer.sock", "--service-account-max-token-expiration=3h")
+    server = make_server(tmp_path / "signer.sock", "--service-account-max-token-expiration=3h")
     with pytest.raises(CannotStart, match="--service-account-max-token-expiration"):
         await server.start()
     await server.stop()
 
 
-async def test_keys_stay_as_they_were_while_the_program_fails(program: Program, ask: Asker) -> None:
+async def test_keys_remain_valid_while_program_fails(program: Program, ask: ApiCaller) -> None:
     token = await ask.token()
     program.refuse = {"FetchKeys": grpc.StatusCode.UNAVAILABLE, "Sign": grpc.StatusCode.UNAVAILABLE}
     assert await ask.token() == "refused with 500"
-    assert await ask.who(token) == ROBOT
+    assert await ask.username(token) == ROBOT
     program.refuse = {}
-    assert await ask.who(await ask.token()) == ROBOT
+    assert await ask.username(await ask.token()) == ROBOT
 
 
 @pytest.mark.parametrize(
@@ -263,14 +263,14 @@ async def test_keys_stay_as_they_were_while_the_program_fails(program: Program, 
         ("--service-account-signing-endpoint=@a/b",),
     ],
 )
-def test_flags_that_exclude_one_another(flags: tuple[str, ...]) -> None:
+def test_conflicting_flags_are_rejected(flags: tuple[str, ...]) -> None:
     with pytest.raises(Exception, match="--service-account-signing-endpoint"):
         FLAGS.parse(flags)
 
 
-async def test_keys_are_asked_for_again_in_time(program: Program, tmp_path: Path) -> None:
+async def test_keys_are_refreshed_after_hint(program: Program, tmp_path: Path) -> None:
     program.hint = 1
-    server = made(tmp_path / "signer.sock")
+    server = make_server(tmp_path / "signer.sock")
     await server.start()
     async with Tasks() as tasks:
         tasks.start(server.run(), name="the server")

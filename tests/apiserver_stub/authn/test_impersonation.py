@@ -1,4 +1,4 @@
-"""Who may act as whom: as a real API server answered (1.36, RBAC), and what cannot be put to one."""
+"""Impersonation as recorded from kube-apiserver 1.36 with RBAC, and cases beyond the recording."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ ACCOUNT = User("system:serviceaccount:default:sa", "42", ("system:serviceaccount
 
 
 class ByRules:
-    """Allows what rules of a ClusterRole allow, and notes what it was asked."""
+    """Allows what the rules of a ClusterRole allow, and records its calls."""
 
     def __init__(self, rules: list[dict[str, Any]]) -> None:
         self.rules = rules
@@ -61,7 +61,7 @@ class ByRules:
         )
 
 
-def asks(method: str, path: str, headers: list[tuple[str, str]]) -> RequestContext:
+def request_of(method: str, path: str, headers: list[tuple[str, str]]) -> RequestContext:
     items = [(name, value.strip()) for name, value in headers]
     request = Request(method, path, headers=http.fold_headers(items), repeated=http.repeated_headers(items))
     return RequestContext(request, {}, RequestInfo.of(method, path, {}), "1", 0.0)
@@ -71,13 +71,13 @@ async def outcome(
     impersonation: Impersonation, step: dict[str, Any], user: User = ACCOUNT
 ) -> Impersonated | ApiError | None:
     try:
-        return await impersonation.impersonate(asks(step["method"], step["path"], step["headers"]), user)
+        return await impersonation.impersonate(request_of(step["method"], step["path"], step["headers"]), user)
     except ApiError as error:
         return error
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-async def test_as_a_real_server_answers(row: dict[str, Any]) -> None:
+async def test_decisions_match_kube_apiserver(row: dict[str, Any]) -> None:
     impersonation = Impersonation(ByRules(row["rules"]), CollectorRegistry())
     for step in row["steps"]:
         found = await outcome(impersonation, step)
@@ -85,7 +85,7 @@ async def test_as_a_real_server_answers(row: dict[str, Any]) -> None:
         if step["code"] == 400 or ACCOUNT.name in message:
             assert isinstance(found, ApiError), step
             assert found.code == step["code"]
-            words, _, _ = message.partition(": impersonating ")  # the reason is in words of our own
+            words, _, _ = message.partition(": impersonating ")  # the reason has other words than upstream's
             assert found.message.startswith(words), step
         elif "user" not in step or step["user"]["username"] == ACCOUNT.name:
             assert not isinstance(found, ApiError), step
@@ -104,7 +104,7 @@ ON_PODS = [
 ]
 
 
-async def test_what_is_asked_for_is_asked_about_whole() -> None:
+async def test_constrained_check_authorizes_the_whole_user() -> None:
     authorizer = ByRules(ON_PODS)
     found = await outcome(Impersonation(authorizer, CollectorRegistry()), JANE)
     assert found == Impersonated(User("jane", groups=("system:authenticated",)), "impersonate:user-info")
@@ -126,7 +126,7 @@ async def test_what_is_asked_for_is_asked_about_whole() -> None:
     assert on.user == user.user == ACCOUNT
 
 
-async def test_the_mode_that_worked_last_is_tried_first() -> None:
+async def test_last_successful_mode_is_tried_first() -> None:
     authorizer = ByRules(EVERYTHING)
     impersonation = Impersonation(authorizer, CollectorRegistry())
     assert await outcome(impersonation, JANE) == Impersonated(User("jane", groups=("system:authenticated",)))
@@ -135,7 +135,7 @@ async def test_the_mode_that_worked_last_is_tried_first() -> None:
     assert [one.verb for one in authorizer.asked[first:]] == ["impersonate"]
 
 
-async def test_what_was_allowed_is_asked_about_again() -> None:
+async def test_allowed_impersonation_is_checked_again() -> None:
     authorizer = ByRules(EVERYTHING)
     impersonation = Impersonation(authorizer, CollectorRegistry())
     assert isinstance(await outcome(impersonation, JANE), Impersonated)
@@ -143,7 +143,7 @@ async def test_what_was_allowed_is_asked_about_again() -> None:
     assert isinstance(await outcome(impersonation, JANE), Forbidden)
 
 
-async def test_without_the_feature_only_the_oldest_mode_is_there() -> None:
+async def test_without_feature_only_legacy_mode_is_used() -> None:
     impersonation = Impersonation(ByRules(ON_PODS), CollectorRegistry(), constrained=False)
     refused = await outcome(impersonation, JANE)
     assert isinstance(refused, Forbidden)
@@ -162,7 +162,7 @@ def as_node(name: str, *more: tuple[str, str]) -> dict[str, Any]:
     return {"method": "GET", "path": "/api/v1/pods", "headers": [("Impersonate-User", f"system:node:{name}"), *more]}
 
 
-async def test_an_account_on_a_node_may_be_allowed_to_be_that_node() -> None:
+async def test_account_may_impersonate_its_own_node() -> None:
     authorizer = ByRules(OWN_NODE)
     impersonation = Impersonation(authorizer, CollectorRegistry())
     found = await outcome(impersonation, as_node("n1"), AGENT)
@@ -187,7 +187,7 @@ NOT_THE_NODE = {
 
 
 @pytest.mark.parametrize("case", NOT_THE_NODE)
-async def test_an_account_is_no_other_node(case: str) -> None:
+async def test_account_may_not_impersonate_another_node(case: str) -> None:
     step, user = NOT_THE_NODE[case]
     assert isinstance(await outcome(Impersonation(ByRules(OWN_NODE), CollectorRegistry()), step, user), Forbidden)
 
@@ -202,7 +202,7 @@ async def test_failing_authorizer_denies_impersonation() -> None:
     assert refused.message.endswith(": unavailable")
 
 
-async def test_many_groups_are_asked_about_at_once_where_a_mode_is_constrained() -> None:
+async def test_many_groups_are_checked_with_one_wildcard() -> None:
     rules = [
         {"apiGroups": ["*"], "resources": ["users", "groups"], "verbs": ["impersonate:user-info"]},
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["impersonate-on:user-info:get"]},
@@ -218,12 +218,12 @@ async def test_many_groups_are_asked_about_at_once_where_a_mode_is_constrained()
 
 
 @pytest.mark.parametrize("header", ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-a"])
-def test_what_is_no_text_is_refused(header: str) -> None:
+def test_non_utf8_header_is_rejected(header: str) -> None:
     with pytest.raises(BadRequest):
         wanted_user(Request("GET", "/", headers={"impersonate-user": "jane", header: "al\udce9ce"}))
 
 
-async def test_metrics() -> None:
+async def test_impersonation_attempts_are_counted() -> None:
     registry = CollectorRegistry()
     impersonation = Impersonation(ByRules(EVERYTHING), registry)
     await outcome(impersonation, JANE)

@@ -1,4 +1,4 @@
-"""Keys of service account tokens: which are taken, what they are called, and where the server keeps its own."""
+"""Keys of service account tokens: accepted formats, key ids, and the server's own key."""
 
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,12 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("traditional", [False, True])
-def test_a_key_has_one_algorithm(file: Path, key: Any, algorithm: str, traditional: bool) -> None:
+def test_key_type_decides_algorithm(file: Path, key: Any, algorithm: str, traditional: bool) -> None:
     file.write_bytes(private_pem(key, traditional=traditional))
     assert read_signing_key(file, FLAG).verifying.algorithm == algorithm
 
 
-def test_private_and_public_halves_have_one_name(file: Path) -> None:
+def test_private_and_public_key_have_the_same_id(file: Path) -> None:
     file.write_bytes(b"a comment\n" + public_pem(P256) + private_pem(RSA) + public_pem(RSA))
     elliptic, first, second = read_verifying_keys(file, FLAG)
     assert first.name == second.name == VerifyingKey.of(RSA.public_key()).name != elliptic.name
@@ -68,20 +68,20 @@ def test_private_and_public_halves_have_one_name(file: Path) -> None:
     ],
     ids=["empty", "nonsense", "garbage", "encrypted", "kind", "curve", "small"],
 )
-def test_what_is_no_key_is_named(file: Path, content: bytes, why: str) -> None:
+def test_unusable_key_file_is_reported(file: Path, content: bytes, why: str) -> None:
     file.write_bytes(content)
     with pytest.raises(ValueError, match=why) as refusal:
         read_verifying_keys(file, FLAG)
     assert str(refusal.value).startswith(f"{FLAG}: {file} ")
 
 
-def test_only_a_private_key_signs(file: Path) -> None:
+def test_public_key_cannot_sign(file: Path) -> None:
     file.write_bytes(public_pem(RSA))
     with pytest.raises(ValueError, match="no private key"):
         read_signing_key(file, FLAG)
 
 
-def test_the_servers_own_key_is_made_once_and_for_its_eyes_only(tmp_path: Path) -> None:
+def test_own_key_is_created_once_and_private(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     made = own_key(folder)
     assert own_key(folder).verifying.name == made.verifying.name
@@ -93,6 +93,6 @@ def test_key_without_a_folder_is_not_stored() -> None:
     assert own_key(None).verifying.name != own_key(None).verifying.name
 
 
-def test_a_private_key_is_in_no_text() -> None:
+def test_repr_hides_private_key() -> None:
     key = own_key(None)
     assert "private" not in repr(key)

@@ -28,36 +28,36 @@ CHAIN = RequestAuthenticator(
 BEARER = {"authorization": "Bearer token"}
 
 
-async def test_a_certificate_names_user_and_groups() -> None:
+async def test_certificate_names_user_and_groups() -> None:
     user = await CHAIN.authenticate(Request("GET", "/", certificate=Certificate("jane", ("dev",))))
     assert user == User("jane", groups=("dev", "system:authenticated"))
 
 
-async def test_a_group_is_not_named_twice() -> None:
+async def test_groups_have_no_duplicates() -> None:
     user = await CHAIN.authenticate(Request("GET", "/", certificate=Certificate("jane", ("system:authenticated",))))
     assert user.groups == ("system:authenticated",)
 
 
-async def test_a_certificate_comes_before_a_token() -> None:
+async def test_certificate_takes_precedence_over_token() -> None:
     assert (
         await CHAIN.authenticate(Request("GET", "/", headers=BEARER, certificate=Certificate("jane")))
     ).name == "jane"
 
 
-async def test_a_certificate_without_name_leaves_it_to_the_token() -> None:
+async def test_certificate_without_name_falls_back_to_token() -> None:
     assert (
         await CHAIN.authenticate(Request("GET", "/", headers=BEARER, certificate=Certificate("", ("dev",))))
     ).name == "joe"
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer forged"}])
-async def test_a_stranger_is_refused(headers: dict[str, str]) -> None:
+async def test_unknown_caller_is_rejected(headers: dict[str, str]) -> None:
     with pytest.raises(Unauthorized):
         await CHAIN.authenticate(Request("GET", "/", headers=headers))
 
 
 @pytest.mark.parametrize("path", ["/version", "/healthz"])
-async def test_public_paths_are_for_strangers_who_show_nothing(path: str) -> None:
+async def test_public_paths_allow_anonymous_without_credentials(path: str) -> None:
     assert (await CHAIN.authenticate(Request("GET", path))).name == "system:anonymous"
     for shown in (
         Request("GET", path, headers={"authorization": "Bearer forged"}),
@@ -67,7 +67,7 @@ async def test_public_paths_are_for_strangers_who_show_nothing(path: str) -> Non
             await CHAIN.authenticate(shown)
 
 
-async def test_headers_of_a_proxy_are_but_headers() -> None:
+async def test_untrusted_proxy_headers_are_ignored() -> None:
     headers = {**BEARER, "x-remote-user": "eve", "x-remote-group": "system:masters"}
     assert await CHAIN.authenticate(Request("GET", "/", headers=headers)) == User(
         "joe", groups=("system:authenticated",)

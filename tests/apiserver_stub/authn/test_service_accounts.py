@@ -1,4 +1,4 @@
-"""Service account tokens: what an attacker would try, what time and deletion do, and what is remembered."""
+"""Service account tokens: attacks, expiry, deletion and caching."""
 
 import asyncio
 import base64
@@ -47,7 +47,7 @@ class Store(dict[tuple[str, str], Row]):
         return self.get((resource, key))
 
 
-def known(
+def make_tokens(
     *keys: SigningKey, issuers: Sequence[str] = (ISSUER,), get: Callable[[str, str], Row | None] | None = None
 ) -> ServiceAccountTokens:
     metrics = TokenMetrics(CollectorRegistry())
@@ -74,7 +74,7 @@ def store() -> Store:
 
 @pytest.fixture
 def tokens(store: Store) -> ServiceAccountTokens:
-    return known(KEY, RSA, issuers=[ISSUER, OTHER], get=store.read)
+    return make_tokens(KEY, RSA, issuers=[ISSUER, OTHER], get=store.read)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def token() -> str:
     return Signer(KEY).sign(claims(wall_seconds()))
 
 
-async def test_it_names_the_account_and_the_token(tokens: ServiceAccountTokens, token: str) -> None:
+async def test_token_yields_account_and_credential_id(tokens: ServiceAccountTokens, token: str) -> None:
     found = await tokens.find(token, [ISSUER, "elsewhere"])
     assert found is not None
     assert found.audiences == (ISSUER,)
@@ -92,13 +92,13 @@ async def test_it_names_the_account_and_the_token(tokens: ServiceAccountTokens, 
     assert user.extra == {"authentication.kubernetes.io/credential-id": ("JTI=jti",)}
 
 
-async def test_every_issuer_and_every_key_is_good(tokens: ServiceAccountTokens) -> None:
+async def test_every_issuer_and_key_is_accepted(tokens: ServiceAccountTokens) -> None:
     for issuer in (ISSUER, OTHER):
         for key in (KEY, RSA):
             assert await tokens.find(Signer(key).sign(claims(wall_seconds(), issuer=issuer)), [ISSUER])
 
 
-async def test_a_key_goes_by_its_name_or_by_none(tokens: ServiceAccountTokens) -> None:
+async def test_key_is_selected_by_id_if_given(tokens: ServiceAccountTokens) -> None:
     def signed_with(name: str) -> str:
         renamed = SigningKey(RSA.private, VerifyingKey(name, "RS256", RSA.verifying.public))
         return Signer(renamed).sign(claims(wall_seconds()))
@@ -124,9 +124,7 @@ async def test_bound_object_is_reported(store: Store, tokens: ServiceAccountToke
 
 
 @pytest.mark.parametrize("kind", ["pod", "secret", "node"])
-async def test_what_it_is_bound_to_must_exist_and_be_the_same(
-    store: Store, tokens: ServiceAccountTokens, kind: str
-) -> None:
+async def test_bound_object_must_exist_with_same_uid(store: Store, tokens: ServiceAccountTokens, kind: str) -> None:
     token = Signer(KEY).sign(claims(wall_seconds(), **{kind: Reference("x", "u2")}))
     place = f"{kind}s", "x" if kind == "node" else "ns/x"
     with pytest.raises(TokenRefused, match="no longer exists"):
@@ -138,7 +136,7 @@ async def test_what_it_is_bound_to_must_exist_and_be_the_same(
         await tokens.find(token, [ISSUER])
 
 
-async def test_the_account_must_exist_and_be_the_same(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
+async def test_account_must_exist_with_same_uid(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
     assert await tokens.find(token, [ISSUER])
     account = store.pop(("serviceaccounts", "ns/a"))
     with pytest.raises(TokenRefused, match="no longer exists"):
@@ -153,9 +151,7 @@ async def test_the_account_must_exist_and_be_the_same(store: Store, tokens: Serv
     assert await tokens.find(token, [ISSUER])
 
 
-async def test_an_account_that_is_going_counts_for_a_minute(
-    store: Store, tokens: ServiceAccountTokens, token: str
-) -> None:
+async def test_deleted_account_is_valid_for_one_minute(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
     for seconds, good in ((30, True), (90, False)):
         gone = format_time(datetime.fromtimestamp(wall_seconds() - seconds, UTC))
         store["serviceaccounts", "ns/a"] = row("serviceaccounts", "ns/a", "u1", deletionTimestamp=gone)
@@ -166,12 +162,12 @@ async def test_an_account_that_is_going_counts_for_a_minute(
                 await tokens.find(token, [ISSUER])
 
 
-async def test_without_lookup_nothing_need_exist(token: str) -> None:
-    assert await known(KEY).find(token, [ISSUER])
+async def test_without_lookup_account_need_not_exist(token: str) -> None:
+    assert await make_tokens(KEY).find(token, [ISSUER])
 
 
 @pytest.mark.parametrize(("age", "why"), [(-100, "not valid yet"), (-50, ""), (3650, ""), (3670, "has expired")])
-async def test_times_hold_within_a_minute(tokens: ServiceAccountTokens, age: float, why: str) -> None:
+async def test_token_times_allow_one_minute_of_skew(tokens: ServiceAccountTokens, age: float, why: str) -> None:
     token = Signer(KEY).sign(claims(wall_seconds() - age))
     if not why:
         assert await tokens.find(token, [ISSUER])
@@ -181,7 +177,7 @@ async def test_times_hold_within_a_minute(tokens: ServiceAccountTokens, age: flo
 
 
 @pytest.mark.virtual
-async def test_a_remembered_token_expires_too(tokens: ServiceAccountTokens, store: Store) -> None:
+async def test_cached_token_expires(tokens: ServiceAccountTokens, store: Store) -> None:
     token = Signer(KEY).sign(claims(wall_seconds()))
     assert await tokens.find(token, [ISSUER])
     await asyncio.sleep(3661)
@@ -189,7 +185,7 @@ async def test_a_remembered_token_expires_too(tokens: ServiceAccountTokens, stor
         await tokens.find(token, [ISSUER])
 
 
-async def test_another_audience_is_refused(tokens: ServiceAccountTokens, token: str) -> None:
+async def test_other_audience_is_rejected(tokens: ServiceAccountTokens, token: str) -> None:
     with pytest.raises(TokenRefused, match="another audience"):
         await tokens.find(token, ["elsewhere"])
 
@@ -224,12 +220,12 @@ FORGERIES: dict[str, Callable[[bytes], str]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
-async def test_a_forgery_is_refused(tokens: ServiceAccountTokens, forge: Callable[[bytes], str]) -> None:
+async def test_forged_signature_is_rejected(tokens: ServiceAccountTokens, forge: Callable[[bytes], str]) -> None:
     with pytest.raises(TokenRefused, match="signature"):
         await tokens.find(forge(msgspec.json.encode(claims(wall_seconds()))), [ISSUER])
 
 
-async def test_signed_claims_of_another_form_are_refused(tokens: ServiceAccountTokens) -> None:
+async def test_signed_claims_of_wrong_shape_are_rejected(tokens: ServiceAccountTokens) -> None:
     token = jwt.PyJWS().encode(b'{"iss":"https://issuer","exp":99999999999}', KEY.private, "ES256")
     with pytest.raises(TokenRefused):
         await tokens.find(token, [ISSUER])
@@ -251,12 +247,12 @@ async def test_signed_claims_of_another_form_are_refused(tokens: ServiceAccountT
         f"{encoded({'alg': 'ES256'})}.{encoded({'iss': ISSUER, 'x': 'x' * LONGEST_TOKEN})}.x",
     ],
 )
-async def test_what_is_no_token_of_ours_is_left_to_others(tokens: ServiceAccountTokens, token: str) -> None:
+async def test_foreign_token_is_left_to_other_authenticators(tokens: ServiceAccountTokens, token: str) -> None:
     assert await tokens.find(token, [ISSUER]) is None
 
 
 @pytest.mark.parametrize("place", [0, 1])
-async def test_however_deep_a_token_is_it_is_only_refused(tokens: ServiceAccountTokens, place: int) -> None:
+async def test_deeply_nested_token_is_rejected(tokens: ServiceAccountTokens, place: int) -> None:
     for depth in range(800, 1020):
         parts: list[Any] = [{"alg": "ES256"}, {"iss": ISSUER}]
         head = json.dumps(parts[place])[:-1].encode()
@@ -269,8 +265,8 @@ async def test_however_deep_a_token_is_it_is_only_refused(tokens: ServiceAccount
 
 @settings(max_examples=200)
 @given(at=st.integers(0, 400), byte=st.characters(max_codepoint=255))
-async def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
-    tokens = known(KEY)
+async def test_altered_token_is_rejected(at: int, byte: str) -> None:
+    tokens = make_tokens(KEY)
     token = Signer(KEY).sign(claims(wall_seconds()))
     at %= len(token)
     changed = token[:at] + byte + token[at + 1 :]
@@ -278,13 +274,13 @@ async def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
         found = await tokens.find(changed, [ISSUER])
     except TokenRefused:
         return
-    # The last character of a part carries bits that mean nothing.
+    # The last character of a part has unused bits.
     assert found is None or changed == token or token[at + 1 : at + 2] in ("", ".")
 
 
-async def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_accounts, "MOST_REMEMBERED", 3)
-    tokens = known(KEY)
+    tokens = make_tokens(KEY)
     some = [Signer(KEY).sign(claims(wall_seconds())) for _ in range(5)]
     assert all([await tokens.find(one, [ISSUER]) for one in [*some, *some]])
     assert len(tokens._remembered) == 3

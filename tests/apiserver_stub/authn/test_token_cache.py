@@ -1,4 +1,4 @@
-"""Tokens that others are asked about: once however many show them, for a time, and never by the token itself."""
+"""Cache of token lookups: concurrent lookups are joined, results expire, and the token itself is not stored."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.virtual
 US = ("us",)
 
 
-class Elsewhere:
-    """Knows `good` for any audience, refuses `old`, and takes `delay` seconds for each question."""
+class RemoteAuthenticator:
+    """Knows `good` for any audience, rejects `old`, and takes `delay` seconds for each lookup."""
 
     def __init__(self, delay: float = 1.0) -> None:
         self.delay = delay
@@ -33,28 +33,28 @@ class Elsewhere:
         return Recognized(User("jane"), tuple(audiences)) if token == "good" else None
 
 
-def cache(elsewhere: Elsewhere, refused: float = 0.0) -> tuple[TokenCache, CollectorRegistry]:
+def cache(remote: RemoteAuthenticator, refused: float = 0.0) -> tuple[TokenCache, CollectorRegistry]:
     registry = CollectorRegistry()
-    return TokenCache(elsewhere.find, TokenCacheMetrics(registry), 10.0, refused), registry
+    return TokenCache(remote.find, TokenCacheMetrics(registry), 10.0, refused), registry
 
 
-async def test_an_owner_is_remembered_for_ten_seconds_and_for_the_audiences_that_were_asked_about() -> None:
-    elsewhere = Elsewhere()
-    tokens, registry = cache(elsewhere)
+async def test_user_is_cached_for_10_seconds_per_audiences() -> None:
+    remote = RemoteAuthenticator()
+    tokens, registry = cache(remote)
     for _ in range(3):
         assert await tokens.find("good", US) == Recognized(User("jane"), US)
     await tokens.find("good", ("us", "you"))
     await tokens.find("good", ("usyou",))
-    assert elsewhere.asked == [("good", US), ("good", ("us", "you")), ("good", ("usyou",))]
+    assert remote.asked == [("good", US), ("good", ("us", "you")), ("good", ("usyou",))]
     await asyncio.sleep(10)
     await tokens.find("good", US)
-    assert len(elsewhere.asked) == 4
+    assert len(remote.asked) == 4
     assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "hit"}) == 2
     assert registry.get_sample_value("authentication_token_cache_request_total", {"status": "miss"}) == 4
     assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "ok"}) == 4
 
 
-async def test_an_owner_is_remembered_no_longer_than_the_token_is_good() -> None:
+async def test_user_is_cached_no_longer_than_token_is_valid() -> None:
     end = wall_seconds() + 5
     asked: list[str] = []
 
@@ -71,40 +71,40 @@ async def test_an_owner_is_remembered_no_longer_than_the_token_is_good() -> None
     assert await tokens.find("good", US) is None
 
 
-async def test_refusals_are_asked_about_each_time() -> None:
-    elsewhere = Elsewhere()
-    tokens, _ = cache(elsewhere)
+async def test_rejections_are_not_cached() -> None:
+    remote = RemoteAuthenticator()
+    tokens, _ = cache(remote)
     for _ in range(2):
         assert await tokens.find("bad", US) is None
         with pytest.raises(TokenRefused, match="too old"):
             await tokens.find("old", US)
-    assert [token for token, _ in elsewhere.asked] == ["bad", "old"] * 2
+    assert [token for token, _ in remote.asked] == ["bad", "old"] * 2
 
 
-async def test_that_a_token_is_nobodys_may_be_remembered_but_not_that_it_was_refused() -> None:
-    elsewhere = Elsewhere()
-    tokens, _ = cache(elsewhere, refused=5.0)
+async def test_unknown_tokens_may_be_cached_but_not_rejections() -> None:
+    remote = RemoteAuthenticator()
+    tokens, _ = cache(remote, refused=5.0)
     for _ in range(2):
         assert await tokens.find("bad", US) is None
         with pytest.raises(TokenRefused):
             await tokens.find("old", US)
-    assert [token for token, _ in elsewhere.asked] == ["bad", "old", "old"]
+    assert [token for token, _ in remote.asked] == ["bad", "old", "old"]
 
 
-async def test_many_who_show_a_token_at_once_ask_once() -> None:
-    elsewhere = Elsewhere()
-    tokens, registry = cache(elsewhere)
+async def test_concurrent_lookups_of_a_token_are_joined() -> None:
+    remote = RemoteAuthenticator()
+    tokens, registry = cache(remote)
     found = await asyncio.gather(*(tokens.find("good", US) for _ in range(50)))
-    assert len(elsewhere.asked) == 1
+    assert len(remote.asked) == 1
     assert found == [Recognized(User("jane"), US)] * 50
     refused = await asyncio.gather(*(tokens.find("old", US) for _ in range(50)), return_exceptions=True)
-    assert len(elsewhere.asked) == 2
+    assert len(remote.asked) == 2
     assert {str(one) for one in refused} == {"it is too old"}
     assert registry.get_sample_value("authentication_token_cache_active_fetch_count", {"status": "blocked"}) == 0
 
 
-async def test_a_question_without_an_answer_ends() -> None:
-    tokens, registry = cache(Elsewhere(delay=1000.0))
+async def test_lookup_without_answer_times_out() -> None:
+    tokens, registry = cache(RemoteAuthenticator(delay=1000.0))
     began = asyncio.get_running_loop().time()
     with pytest.raises(TokenRefused, match="timed out"):
         await tokens.find("good", US)
@@ -112,11 +112,11 @@ async def test_a_question_without_an_answer_ends() -> None:
     assert registry.get_sample_value("authentication_token_cache_fetch_total", {"status": "error"}) == 1
 
 
-async def test_too_many_different_questions_at_once_are_refused() -> None:
-    elsewhere = Elsewhere()
-    tokens, _ = cache(elsewhere)
+async def test_too_many_concurrent_lookups_are_rejected() -> None:
+    remote = RemoteAuthenticator()
+    tokens, _ = cache(remote)
     found = await asyncio.gather(*(tokens.find(f"t{number}", US) for number in range(300)), return_exceptions=True)
-    assert len(elsewhere.asked) == 256
+    assert len(remote.asked) == 256
     assert sum(isinstance(one, TokenRefused) for one in found) == 44
 
 
@@ -124,5 +124,5 @@ QUESTIONS = st.tuples(st.text(max_size=5), st.lists(st.text(max_size=5), max_siz
 
 
 @given(QUESTIONS, QUESTIONS)
-def test_no_two_questions_are_the_same_text(one: tuple[str, list[str]], other: tuple[str, list[str]]) -> None:
+def test_cache_keys_are_unique(one: tuple[str, list[str]], other: tuple[str, list[str]]) -> None:
     assert (question_of(*one) == question_of(*other)) == (one == other)

@@ -1,11 +1,11 @@
-"""A trial by fault of remembered tokens: whoever is asked about them hangs, fails, changes its mind, and callers leave.
+"""Fault tests of the token cache: the authenticator hangs, fails or changes its answers, and callers are canceled.
 
-What must hold whatever goes wrong:
+Invariants:
 
 - no user is authenticated by a token that was not accepted within the last ten seconds, or while the caller waited;
 - no caller waits longer than the timeout of two lookups, one of them started by a canceled caller;
-- a token that is accepted always lets in, unless too many are asked about at once or a question failed meanwhile;
-- when all is over, nothing is waited for any more.
+- an accepted token always authenticates, unless there are too many lookups at once or a lookup failed;
+- at the end no lookup is pending.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Elsewhere:
-    """Accepts some tokens at a time; answers late, or never, or with a failure."""
+class RemoteAuthenticator:
+    """Accepts changing tokens; answers late, not at all, or with a failure."""
 
     def __init__(self) -> None:
         self.accepted: dict[str, list[float]] = {token: [] for token in TOKENS}
@@ -59,13 +59,13 @@ class Elsewhere:
             self.good ^= {token}
 
 
-async def call(cache: TokenCache, elsewhere: Elsewhere, token: str, problems: list[str]) -> None:
+async def call(cache: TokenCache, remote: RemoteAuthenticator, token: str, problems: list[str]) -> None:
     began = now()
     try:
         found = await cache.find(token, ("us",))
     except TokenRefused:
         found = None
-        if not any(began - PATIENCE <= moment <= now() for moment in elsewhere.failed):
+        if not any(began - PATIENCE <= moment <= now() for moment in remote.failed):
             problems.append(f"{token} was refused at {now()}, and nothing had failed")
     if now() - began > 2 * PATIENCE:
         problems.append(f"{token} waited from {began} to {now()}")
@@ -73,21 +73,21 @@ async def call(cache: TokenCache, elsewhere: Elsewhere, token: str, problems: li
         return
     if found.user.name != token:
         problems.append(f"{token} let in {found.user.name}")
-    if not any(began - LIFETIME <= moment <= now() for moment in elsewhere.accepted[token]):
-        problems.append(f"{token} let in at {now()}, and was accepted at {elsewhere.accepted[token][-1:]}")
+    if not any(began - LIFETIME <= moment <= now() for moment in remote.accepted[token]):
+        problems.append(f"{token} let in at {now()}, and was accepted at {remote.accepted[token][-1:]}")
 
 
 @pytest.mark.virtual(seeds=200)
-async def test_tokens_are_believed_as_long_as_they_may_be_and_no_longer() -> None:
-    elsewhere, registry, problems = Elsewhere(), CollectorRegistry(), list[str]()
-    cache = TokenCache(elsewhere.find, TokenCacheMetrics(registry), LIFETIME)
+async def test_cached_tokens_are_valid_no_longer_than_allowed() -> None:
+    remote, registry, problems = RemoteAuthenticator(), CollectorRegistry(), list[str]()
+    cache = TokenCache(remote.find, TokenCacheMetrics(registry), LIFETIME)
     chance = random_source()
     async with Tasks() as tasks:
-        tasks.start(elsewhere.change(), name="changes of mind")
+        tasks.start(remote.change(), name="changes of mind")
         callers = []
         for _ in range(300):
             token = TOKENS[int(chance.uniform(0, len(TOKENS)))]
-            callers.append(tasks.start(call(cache, elsewhere, token, problems), name="a caller"))
+            callers.append(tasks.start(call(cache, remote, token, problems), name="a caller"))
             await asyncio.sleep(chance.uniform(0, 1.5))
             if chance.uniform(0, 1) < 0.2:
                 callers[int(chance.uniform(0, len(callers)))].cancel()

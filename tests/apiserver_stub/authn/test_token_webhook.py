@@ -1,4 +1,4 @@
-"""Tokens that a webhook is asked about: what is sent, what is believed of the answer, and what a broken one does."""
+"""The token webhook: the request, accepted answers, and failures."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,13 +22,13 @@ LIMITS = ReviewLimits(attempt=0.5, question=1.0, answer=100_000)
 JANE = {"username": "jane", "uid": "7", "groups": ["dev"], "extra": {"scope": ["a", "b"]}}
 
 
-def saying(**status: Any) -> Callable[[Tree], Tree]:
+def status_answer(**status: Any) -> Callable[[Tree], Tree]:
     return lambda review: {**review, "status": status}
 
 
 @pytest.fixture
 async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
-    async with Webhook(tmp_path, saying(authenticated=True, user=JANE)) as found:
+    async with Webhook(tmp_path, status_answer(authenticated=True, user=JANE)) as found:
         yield found
 
 
@@ -40,7 +40,7 @@ async def tokens(hook: Webhook) -> AsyncIterator[WebhookTokens]:
     await found.close()
 
 
-async def test_what_is_sent_and_believed(hook: Webhook, tokens: WebhookTokens) -> None:
+async def test_review_is_sent_and_answer_is_used(hook: Webhook, tokens: WebhookTokens) -> None:
     user = User("jane", "7", ("dev",), {"scope": ("a", "b")})
     assert await tokens.find("secret", ("us", "you")) == Recognized(user, ("us",))
     _, review = hook.seen[0]
@@ -53,7 +53,7 @@ async def test_what_is_sent_and_believed(hook: Webhook, tokens: WebhookTokens) -
     }
 
 
-async def test_the_older_version(hook: Webhook) -> None:
+async def test_v1beta1_review_is_sent(hook: Webhook) -> None:
     webhook = ReviewWebhook(kubeconfig(hook), "--some-flag", LIMITS)
     older = WebhookTokens(webhook, "v1beta1", US)
     assert await older.find("secret", US) is not None
@@ -73,7 +73,7 @@ async def test_the_older_version(hook: Webhook) -> None:
         (["us", "you"], ("you", "us", "they"), ("you", "us")),
     ],
 )
-async def test_audiences(
+async def test_audiences_are_intersected(
     hook: Webhook,
     tokens: WebhookTokens,
     audiences: list[str] | None,
@@ -81,7 +81,7 @@ async def test_audiences(
     meant: tuple[str, ...] | None,
 ) -> None:
     more = {} if audiences is None else {"audiences": audiences}
-    hook.answer = saying(authenticated=True, user=JANE, **more)
+    hook.answer = status_answer(authenticated=True, user=JANE, **more)
     found = await tokens.find("secret", wanted)
     assert (found.audiences if found else None) == meant
 
@@ -118,16 +118,16 @@ BROKEN: dict[str, Any] = {
         "apiVersion": "authentication.k8s.io/v2",
         "status": {"authenticated": True, **USER},
     },
-    "authenticated without a user": saying(authenticated=True),
-    "it accepts a user without a name": saying(authenticated=True, user={"groups": ["system:masters"]}),
-    "authenticated is a string": saying(authenticated="true", **USER),
-    "authenticated is a number": saying(authenticated=1, **USER),
-    "its user is a list": saying(authenticated=True, user=["jane"]),
-    "its groups are text": saying(authenticated=True, user={"username": "jane", "groups": "system:masters"}),
+    "authenticated without a user": status_answer(authenticated=True),
+    "it accepts a user without a name": status_answer(authenticated=True, user={"groups": ["system:masters"]}),
+    "authenticated is a string": status_answer(authenticated="true", **USER),
+    "authenticated is a number": status_answer(authenticated=1, **USER),
+    "its user is a list": status_answer(authenticated=True, user=["jane"]),
+    "its groups are text": status_answer(authenticated=True, user={"username": "jane", "groups": "system:masters"}),
     "its status is text": lambda r: {**r, "status": "authenticated"},
-    "it has a reason": saying(authenticated=False, error="expired", **USER),
-    "not authenticated but with a user": saying(authenticated=False, **USER),
-    "authenticated is missing": saying(**USER),
+    "it has a reason": status_answer(authenticated=False, error="expired", **USER),
+    "not authenticated but with a user": status_answer(authenticated=False, **USER),
+    "authenticated is missing": status_answer(**USER),
     "it has no status": lambda r: {name: value for name, value in r.items() if name != "status"},
     "it hands the question back": lambda r: r,
 }
@@ -146,18 +146,18 @@ async def test_broken_webhook_authenticates_no_user(hook: Webhook, tokens: Webho
     assert asyncio.get_running_loop().time() - began < 5
 
 
-async def test_a_webhook_that_is_gone(hook: Webhook, tokens: WebhookTokens) -> None:
+async def test_unreachable_webhook_rejects_token(hook: Webhook, tokens: WebhookTokens) -> None:
     await tokens.find("secret", US)
     await hook.__aexit__()
     with pytest.raises(TokenRefused, match="the token webhook failed"):
         await tokens.find("secret", US)
 
 
-async def test_answers_are_remembered_but_no_failures(hook: Webhook, tokens: WebhookTokens) -> None:
+async def test_answers_are_cached_but_not_failures(hook: Webhook, tokens: WebhookTokens) -> None:
     cache = TokenCache(tokens.find, TokenCacheMetrics(CollectorRegistry()), 120.0, 120.0)
     for _ in range(2):
         assert await cache.find("secret", US) is not None
-    hook.answer = saying(authenticated=False)
+    hook.answer = status_answer(authenticated=False)
     for _ in range(2):
         assert await cache.find("forged", US) is None
     assert len(hook.take()) == 2

@@ -1,4 +1,4 @@
-"""Policies of ABAC: how lines are read, and what they allow."""
+"""ABAC policies: parsing and decisions."""
 
 from pathlib import Path
 
@@ -26,15 +26,15 @@ def authorizer(tmp_path: Path, *lines: str) -> ABACAuthorizer:
     return ABACAuthorizer(read_policies(file))
 
 
-def asked(user: User, verb: str, what: str, namespace: str = "ns") -> AuthorizerAttributes:
-    """A question about `group/resource`, or about a path."""
+def attributes_of(user: User, verb: str, what: str, namespace: str = "ns") -> AuthorizerAttributes:
+    """Attributes of a request for `group/resource`, or for a path."""
     if what.startswith("/"):
         return AuthorizerAttributes(user, verb, what)
     group, _, resource = what.rpartition("/")
     return AuthorizerAttributes(user, verb, "", group, "v1", resource, "", namespace)
 
 
-# As kube-apiserver 1.36 was seen to decide.
+# As recorded from kube-apiserver 1.36.
 @pytest.mark.parametrize(
     ("line", "user", "verb", "what", "allowed"),
     [
@@ -68,13 +68,15 @@ def asked(user: User, verb: str, what: str, namespace: str = "ns") -> Authorizer
         ('{"apiVersion":"abac.authorization.kubernetes.io/v0","kind":"Policy","user":"bob"}', BOB, "get", "pods", True),
     ],
 )
-async def test_what_a_policy_allows(tmp_path: Path, line: str, user: User, verb: str, what: str, allowed: bool) -> None:
-    authorization = await authorizer(tmp_path, line).authorize(asked(user, verb, what))
+async def test_policy_allows_matching_requests(
+    tmp_path: Path, line: str, user: User, verb: str, what: str, allowed: bool
+) -> None:
+    authorization = await authorizer(tmp_path, line).authorize(attributes_of(user, verb, what))
     assert authorization.decision is (Decision.ALLOW if allowed else Decision.NO_OPINION)
     assert authorization.reason == ("" if allowed else "No policy matched.")
 
 
-async def test_what_a_user_may_do_at_all(tmp_path: Path) -> None:
+async def test_rules_of_user(tmp_path: Path) -> None:
     found = authorizer(
         tmp_path,
         V1 % '{"user":"alice","namespace":"ns","resource":"pods","readonly":true}',
@@ -89,12 +91,12 @@ async def test_what_a_user_may_do_at_all(tmp_path: Path) -> None:
     assert await found.rules_for(BOB, "ns") == Rules((AllowedResources(("*",), ("",), ("nodes",)),))
 
 
-def test_there_may_not_be_too_many(tmp_path: Path) -> None:
+def test_too_many_policies_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="more than 10000 policies"):
         authorizer(tmp_path, *['{"user":"bob"}'] * 10_001)
 
 
-def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
+def test_comments_and_empty_lines_are_skipped(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_text('# who may read\n\n   \n  # more\n{"user":"bob"}\n')
     assert read_policies(file) == (
@@ -115,7 +117,7 @@ def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
     ],
     ids=lambda line: line[:40],
 )
-def test_lines_that_cannot_be_used_are_named(tmp_path: Path, line: str) -> None:
+def test_malformed_line_is_reported(tmp_path: Path, line: str) -> None:
     with pytest.raises(ValueError, match=r"policy\.jsonl: line 3"):
         authorizer(tmp_path, "# first", "", line)
     with pytest.raises(ValueError, match="missing can't be read"):

@@ -1,4 +1,4 @@
-"""Virtual kinds: questions about identity and permission, asked like any object is created."""
+"""Virtual kinds: token reviews and access reviews, created like any object."""
 
 import asyncio
 import threading
@@ -85,29 +85,29 @@ def get_pods(**more: str) -> dict[str, Any]:
     return {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a", **more}}
 
 
-async def test_a_known_token() -> None:
+async def test_known_token_is_authenticated() -> None:
     status = await ask(AUTHN, "tokenreviews", {"token": "token"})
     user = {"username": "jane", "uid": "42", "groups": ["dev", "system:authenticated"], "extra": {"scope": ["a", "b"]}}
     assert status == {"authenticated": True, "user": user, "audiences": ["us"]}
 
 
-async def test_a_token_for_an_audience() -> None:
+async def test_token_is_reviewed_for_audience() -> None:
     status = await ask(AUTHN, "tokenreviews", {"token": "token", "audiences": ["them"]})
     assert status["audiences"] == ["them"]
 
 
 @pytest.mark.parametrize(("token", "why"), [("forged", "invalid bearer token"), ("old", "has expired")])
-async def test_an_unknown_token(token: str, why: str) -> None:
+async def test_unknown_token_is_reported(token: str, why: str) -> None:
     status = await ask(AUTHN, "tokenreviews", {"token": token})
     assert "authenticated" not in status
     assert why in status["error"]
 
 
-async def test_who_am_i() -> None:
+async def test_self_subject_review_returns_user() -> None:
     assert (await ask(AUTHN, "selfsubjectreviews", None))["userInfo"]["username"] == "jane"
 
 
-async def test_may_i() -> None:
+async def test_self_subject_access_review() -> None:
     assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods()) == {"allowed": True}
     assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(namespace="b")) == {"allowed": False}
     assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(subresource="log")) == {"allowed": False}
@@ -141,7 +141,7 @@ def _metadata(plural: str, metadata: Any, spec: Any, namespace: str = "") -> API
 OTHER = {"nonResourceAttributes": {"path": "/", "verb": "get"}}
 
 
-# The fields of the causes a real server answers.
+# The fields of the causes of kube-apiserver.
 @pytest.mark.parametrize(
     ("plural", "metadata", "spec", "fields"),
     [
@@ -157,7 +157,7 @@ OTHER = {"nonResourceAttributes": {"path": "/", "verb": "get"}}
          ["spec.resourceAttributes.namespace"]),
     ],
 )  # fmt: skip
-async def test_the_causes_of_refused_questions(plural: str, metadata: Any, spec: Any, fields: list[str]) -> None:
+async def test_invalid_reviews_report_causes(plural: str, metadata: Any, spec: Any, fields: list[str]) -> None:
     with pytest.raises(Invalid) as refusal:
         await REVIEWS.answer(_metadata(plural, metadata, spec, "a" if plural.startswith("local") else ""))
     assert refusal.value.details is not None
@@ -171,13 +171,13 @@ async def test_server_set_metadata_is_ignored() -> None:
     assert msgspec.json.decode(reply.body.data)["metadata"] == {}
 
 
-async def test_a_question_is_held_to_what_every_create_is() -> None:
+async def test_dry_run_of_review_is_validated() -> None:
     assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="All") == {"allowed": True}
     with pytest.raises(Invalid, match="dryRun"):
         await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="Perhaps")
 
 
-async def test_what_may_i() -> None:
+async def test_self_subject_rules_review() -> None:
     assert await ask(AUTHZ, "selfsubjectrulesreviews", {"namespace": "a"}) == {
         "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}],
         "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["/metrics"]}],
@@ -203,7 +203,7 @@ async def test_what_may_i() -> None:
         (AUTHZ, "selfsubjectrulesreviews", {}, BadRequest),
     ],
 )
-async def test_questions_that_make_no_sense(group: str, plural: str, spec: Any, refusal: type[Exception]) -> None:
+async def test_invalid_review_is_rejected(group: str, plural: str, spec: Any, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
         await ask(group, plural, spec)
 
@@ -254,7 +254,7 @@ async def test_raw_selector_that_is_too_large_is_ignored(name: str, selector: st
     assert status == {"allowed": True, "evaluationError": why}
 
 
-async def test_requirements_beyond_the_bound_are_ignored() -> None:
+async def test_requirements_beyond_the_limit_are_ignored() -> None:
     question, requirement = get_pods(), {"key": "a", "operator": "Exists"}
     question["resourceAttributes"]["labelSelector"] = {"requirements": [requirement] * (MOST_CONDITIONS + 1)}
     status = await ask(AUTHZ, "selfsubjectaccessreviews", question)

@@ -52,11 +52,11 @@ async def test_authenticated_users_may_do_everything(user: User, allowed: bool) 
         ("get", "/versions", False),
     ],
 )
-async def test_strangers_may_read_what_is_public(verb: str, path: str, allowed: bool) -> None:
+async def test_anonymous_user_may_read_public_paths(verb: str, path: str, allowed: bool) -> None:
     assert await is_allowed(ANONYMOUS_USER, verb, path) == allowed
 
 
-async def test_what_they_may_do_at_all() -> None:
+async def test_rules_of_users() -> None:
     assert await AlwaysAllow().rules_for(User("jane"), "a") == ALL_RULES
     public = NonResourceRule(("get",), tuple(sorted(PUBLIC)))
     assert await AlwaysAllow().rules_for(ANONYMOUS_USER, "a") == Rules(non_resource_rules=(public,))
@@ -69,7 +69,7 @@ async def test_always_deny_denies_all_requests() -> None:
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [("AlwaysAllow", 1), ("RBAC", 0)])
-async def test_a_server_warns_that_it_allows_everything(
+async def test_allowing_all_requests_logs_a_warning(
     mode: str, warnings: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     options = FLAGS.parse((f"--authorization-mode={mode}",))

@@ -1,4 +1,4 @@
-"""AuthorizationConfiguration: which files are taken, what they and flags mean, and how a changed file is followed."""
+"""AuthorizationConfiguration: valid files, their combination with flags, and reloading."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def webhook(file: str, name: str = "hook", **fields: Any) -> Tree:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
-def test_a_file_is_judged_as_by_a_real_server(row: Any, tmp_path: Path) -> None:
+def test_file_is_validated_like_kube_apiserver(row: Any, tmp_path: Path) -> None:
     (tmp_path / "hook.kubeconfig").write_text("{}")
     path = tmp_path / "authorization.yaml"
     path.write_text(json.dumps(row["document"]).replace("FOLDER", str(tmp_path)))
@@ -74,7 +74,7 @@ def test_a_file_is_judged_as_by_a_real_server(row: Any, tmp_path: Path) -> None:
     assert row["fields"] is None or message.count("authorizers") >= len(row["fields"])
 
 
-def test_the_neutral_names_are_taken_too(tmp_path: Path) -> None:
+def test_vendor_neutral_names_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "k").write_text("{}")
     path = tmp_path / "authorization.yaml"
     info = {"type": "ClusterConfigFile", "clusterConfigFile": str(tmp_path / "k")}
@@ -93,11 +93,11 @@ def test_the_neutral_names_are_taken_too(tmp_path: Path) -> None:
         ({"cache_unauthorized_requests": False, "unauthorized_ttl": Seconds(8)}, (300.0, 0.0)),
     ],
 )
-def test_how_long_answers_are_remembered(fields: Any, remembered: tuple[float, float]) -> None:
+def test_cache_durations(fields: Any, remembered: tuple[float, float]) -> None:
     assert WebhookConfiguration(**fields).remembered == remembered
 
 
-def test_flags_mean_a_configuration() -> None:
+def test_flags_translate_to_configuration() -> None:
     assert [(each.type, each.name) for each in from_flags(options()).authorizers] == [("AlwaysAllow", "alwaysallow")]
     found = from_flags(
         options(
@@ -131,7 +131,7 @@ def test_flags_mean_a_configuration() -> None:
         (["--authorization-webhook-version=v2"], "authorization-webhook-version"),
     ],
 )
-def test_flags_that_contradict(argv: list[str], problem: str) -> None:
+def test_conflicting_flags_are_rejected(argv: list[str], problem: str) -> None:
     with pytest.raises(FlagError, match=problem):
         options(*argv)
 
@@ -175,7 +175,7 @@ class Followed:
 
 
 @pytest.mark.virtual
-async def test_a_changed_file_is_followed(store: WatchCache, tmp_path: Path) -> None:
+async def test_changed_file_takes_effect(store: WatchCache, tmp_path: Path) -> None:
     path, file = tmp_path / "authorization.yaml", kubeconfig(Webhook(tmp_path))
     never = webhook(file, matchConditions=[{"expression": "request.user == 'nobody'"}])
     always, deny = {"type": "AlwaysAllow", "name": "alwaysallow"}, {"type": "AlwaysDeny", "name": "alwaysdeny"}
@@ -194,10 +194,10 @@ async def test_a_changed_file_is_followed(store: WatchCache, tmp_path: Path) -> 
         for broken in (
             "{",
             document(),
-            document(never, deny),  # RBAC was there at the start
+            document(never, deny),  # RBAC was configured at the start
             document(webhook(file, matchConditions=[{"expression": "request."}]), deny, RBAC),
             document({"type": "Node", "name": "node"}, deny, RBAC),  # Node was not
-            document(webhook(str(path)), deny, RBAC),  # that is no kubeconfig
+            document(webhook(str(path)), deny, RBAC),  # that is not a kubeconfig
         ):
             assert await change(broken) is ALLOW
         path.unlink()
@@ -208,7 +208,7 @@ async def test_a_changed_file_is_followed(store: WatchCache, tmp_path: Path) -> 
     assert followed.counted("decisions_total") == {("AlwaysAllow", "alwaysallow", "allowed"): 7}
 
 
-async def test_webhooks_that_are_not_asked_any_more_close(hook: Webhook, store: WatchCache, tmp_path: Path) -> None:
+async def test_removed_webhooks_are_closed(hook: Webhook, store: WatchCache, tmp_path: Path) -> None:
     path, file = tmp_path / "authorization.yaml", kubeconfig(hook)
     path.write_text(document(webhook(file)))
     followed = Followed(path, store)
@@ -234,7 +234,7 @@ async def test_webhooks_that_are_not_asked_any_more_close(hook: Webhook, store: 
     await followed.authorization.close()
 
 
-async def test_administrators_are_not_asked_about(hook: Webhook, store: WatchCache, tmp_path: Path) -> None:
+async def test_administrators_bypass_webhooks(hook: Webhook, store: WatchCache, tmp_path: Path) -> None:
     path = tmp_path / "authorization.yaml"
     path.write_text(document(webhook(kubeconfig(hook))))
     followed = Followed(path, store)
@@ -246,7 +246,7 @@ async def test_administrators_are_not_asked_about(hook: Webhook, store: WatchCac
     await followed.authorization.close()
 
 
-async def test_authorizers_are_asked_in_order(hook: Webhook, store: WatchCache, tmp_path: Path) -> None:
+async def test_authorizers_are_called_in_order(hook: Webhook, store: WatchCache, tmp_path: Path) -> None:
     policy, path = tmp_path / "policy", tmp_path / "authorization.yaml"
     policy.write_text('{"user":"joe"}')
     path.write_text(document({"type": "ABAC", "name": "abac"}, webhook(kubeconfig(hook)), RBAC))
@@ -257,7 +257,7 @@ async def test_authorizers_are_asked_in_order(hook: Webhook, store: WatchCache, 
     await followed.authorization.close()
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_files_are_reported(tmp_path: Path) -> None:
     store, runtime = WatchCache(EmbeddedStorage(MemoryBackend())), Runtime("test")
     (tmp_path / "hook").write_text("{}")
     (tmp_path / "policy").write_text("{")

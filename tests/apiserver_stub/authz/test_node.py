@@ -1,4 +1,4 @@
-"""The authorizer of nodes: its decisions on recorded questions, and how the graph follows what happens."""
+"""The node authorizer: decisions on recorded requests, and how its graph follows changes."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ NODES = ("system:nodes", "system:authenticated")
 
 
 class Cluster:
-    """A watch cache with objects in it, and the authorizer of nodes beside it."""
+    """A watch cache with objects, and the node authorizer on it."""
 
     def __init__(self) -> None:
         self.store = WatchCache(EmbeddedStorage(MemoryBackend()))
@@ -85,7 +85,7 @@ def pod(name: str, node: str, secret: str = "", uid: str = "1", **metadata: Any)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["read", "watched"])
-async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool) -> None:
+async def test_decisions_match_kube_apiserver(cluster: Cluster, late: bool) -> None:
     if late:
         await cluster.graph.read()
     for tree in OBJECTS:
@@ -107,7 +107,7 @@ async def test_decisions_are_those_of_a_real_server(cluster: Cluster, late: bool
     assert wrong == []
 
 
-async def test_pods_come_move_and_go(cluster: Cluster) -> None:
+async def test_graph_follows_pod_changes(cluster: Cluster) -> None:
     await cluster.graph.read()
     await cluster.put(pod("p", "", "s"))
     assert not await cluster.allows("secrets", "ns", "s")
@@ -125,7 +125,7 @@ async def test_pods_come_move_and_go(cluster: Cluster) -> None:
     assert not await cluster.allows("secrets", "ns", "t", node="n2")
 
 
-async def test_what_there_is_is_read_when_a_node_first_asks_for_it(cluster: Cluster) -> None:
+async def test_graph_is_read_at_first_request_of_a_node(cluster: Cluster) -> None:
     for number in range(100, 1000):
         await cluster.put(pod(f"p-{number}", "n1", f"s-{number}"))
     asked = [asyncio.ensure_future(cluster.allows("secrets", "ns", f"s-{number}")) for number in (100, 998, 999)]
@@ -139,7 +139,7 @@ async def test_what_there_is_is_read_when_a_node_first_asks_for_it(cluster: Clus
     assert await cluster.allows("secrets", "ns", "s-new")
 
 
-async def test_others_have_nothing_read(cluster: Cluster) -> None:
+async def test_requests_of_other_users_do_not_read_graph(cluster: Cluster) -> None:
     await cluster.put(pod("p", "n1", "s"))
     asked = AuthorizerAttributes(
         User("joe", groups=("system:authenticated",)), "get", "", "", "v1", "secrets", "", "ns", "s"
@@ -149,7 +149,7 @@ async def test_others_have_nothing_read(cluster: Cluster) -> None:
     assert not cluster.graph.complete
 
 
-async def test_what_is_added_to_a_pod_that_runs(cluster: Cluster) -> None:
+async def test_references_added_to_running_pod_are_allowed(cluster: Cluster) -> None:
     await cluster.graph.read()
     running = pod("p", "n1", "s")
     await cluster.put(running)
@@ -173,7 +173,7 @@ async def test_mirror_pods_grant_nothing(cluster: Cluster) -> None:
     assert not await cluster.allows("secrets", "ns", "s")
 
 
-async def test_volumes_are_bound_and_let_go(cluster: Cluster) -> None:
+async def test_graph_follows_volume_binding(cluster: Cluster) -> None:
     await cluster.graph.read()
     volume: Tree = {
         "kind": "PersistentVolume",
@@ -196,7 +196,7 @@ async def test_volumes_are_bound_and_let_go(cluster: Cluster) -> None:
     assert not await cluster.allows("secrets", "other", "s")
 
 
-async def test_requests_for_certificates_of_pods(cluster: Cluster) -> None:
+async def test_pod_certificate_requests_are_allowed_to_their_node(cluster: Cluster) -> None:
     await cluster.graph.read()
     tree = {"kind": "PodCertificateRequest", "metadata": {"namespace": "ns", "name": "r"}, "spec": {"nodeName": "n1"}}
     await cluster.put(tree)
@@ -214,14 +214,14 @@ async def test_requests_for_certificates_of_pods(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "broken", [{"spec": {"nodeName": "n1", "volumes": 1}}, {"spec": {"nodeName": 1}}, {"spec": []}]
 )
-async def test_what_is_no_pod_leads_nowhere(cluster: Cluster, broken: Tree) -> None:
+async def test_malformed_pod_grants_nothing(cluster: Cluster, broken: Tree) -> None:
     await cluster.graph.read()
     await cluster.put(pod("p", "n1", "s"))
     await cluster.put({**pod("p", "n1", "s", uid="2"), **broken})
     assert not await cluster.allows("secrets", "ns", "s")
 
 
-async def test_all_that_was_known_is_forgotten(cluster: Cluster) -> None:
+async def test_deleted_objects_leave_no_graph_entries(cluster: Cluster) -> None:
     await cluster.graph.read()
     for tree in OBJECTS:
         await cluster.put(tree)
@@ -231,7 +231,7 @@ async def test_all_that_was_known_is_forgotten(cluster: Cluster) -> None:
     assert (graph._edges, graph._nodes, graph._volumes, graph._of_secret) == ({}, {}, {}, {})
 
 
-async def test_users_who_are_no_nodes() -> None:
+async def test_other_users_are_not_decided() -> None:
     authorizer = Cluster().authorizer
     for user in (User("joe", groups=NODES), User("system:node:n1", groups=("system:authenticated",))):
         assert (
@@ -249,7 +249,7 @@ _TREES = st.recursive(
 
 
 @given(_TREES)
-def test_empty_names_are_no_references(volume: Any) -> None:
+def test_empty_names_are_not_referenced(volume: Any) -> None:
     if not isinstance(volume, dict):
         return
     try:
@@ -277,7 +277,7 @@ def _tree(kind: str, name: str, *more: Any) -> Tree:
             *({"name": each, "secret": {"secretName": each}} for each in sorted(secrets)),
             *({"name": each, "persistentVolumeClaim": {"claimName": each}} for each in sorted(claims)),
         ]
-        # What a pod that is bound refers to does not change, but in another pod of its name.
+        # The references of a bound pod change only if another pod gets its name.
         metadata = {"namespace": "ns", "name": name, "uid": f"{uid} {node} {sorted(secrets)} {sorted(claims)}"}
         return {"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}
     if kind == "PersistentVolume":
@@ -290,7 +290,7 @@ def _tree(kind: str, name: str, *more: Any) -> Tree:
 
 
 def _expected(objects: dict[tuple[str, str], Tree]) -> set[tuple[str, str, str, str]]:
-    """All that leads to nodes: kind, namespace, name and node, found out by looking at everything."""
+    """All references of nodes (kind, namespace, name and node), computed from all objects."""
     found = set()
     for (kind, name), tree in objects.items():
         node = tree["spec"].get("nodeName")
@@ -309,7 +309,7 @@ def _expected(objects: dict[tuple[str, str], Tree]) -> set[tuple[str, str, str, 
 
 
 @given(st.lists(_POD | _VOLUME | _ATTACHMENT | _GONE, max_size=12))
-def test_the_graph_is_what_the_objects_are(changes: list[Any]) -> None:
+def test_graph_equals_references_of_current_objects(changes: list[Any]) -> None:
     graph = NodeGraph(WatchCache(EmbeddedStorage(MemoryBackend())), Registry())
     objects: dict[tuple[str, str], Tree] = {}
     for revision, change in enumerate(changes, 1):
@@ -320,7 +320,7 @@ def test_the_graph_is_what_the_objects_are(changes: list[Any]) -> None:
         tree = known if change[0] == "gone" else _tree(*change)
         if change[0] != "gone":
             if kind == "Pod" and known is not None and known["spec"]["nodeName"] and not tree["spec"]["nodeName"]:
-                objects[kind, name] = known  # no pod is unbound
+                objects[kind, name] = known  # no pod becomes unbound
                 continue
             objects[kind, name] = tree
         row = Row(RESOURCES[kind], f"ns/{name}" if kind == "Pod" else name, revision, json.dumps(tree).encode())
@@ -359,13 +359,13 @@ _SPECS: dict[str, Tree] = {
 @pytest.mark.parametrize("more", [{}, {"annotations": {MIRROR: "x"}}], ids=["", "mirror"])
 @pytest.mark.parametrize("name", _SPECS)
 def test_references_from_bytes_equal_those_from_the_tree(name: str, more: Tree) -> None:
-    for each in ("token", "map", "another account", name):  # what one needs is not taken for what another does
+    for each in ("token", "map", "another account", name):  # the cache must not mix up their specs
         tree = {"metadata": {"uid": "u", **more}, "spec": {"nodeName": "n1", **_SPECS[each]}}
         state = PodState(json.dumps(tree, separators=(",", ":")).encode())
         assert state.node == "n1"
         assert state.references("ns", "p") == pod_references("ns", "p", tree)
 
 
-def test_what_a_pod_is_given_later_changes_its_signature() -> None:
+def test_later_references_change_pod_signature() -> None:
     pods = [{}, {"status": {"resourceClaimStatuses": [{"name": "d"}]}}, {"spec": {"ephemeralContainers": [{}]}}]
     assert len({PodState(json.dumps({"metadata": {"uid": "u"}, **each}).encode()).signature for each in pods}) == 3

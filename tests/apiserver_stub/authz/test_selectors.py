@@ -1,4 +1,4 @@
-"""What an authorizer sees of selectors, of requests and of questions, as kube-apiserver 1.36 sent to a webhook."""
+"""Selectors of requests and reviews, as kube-apiserver 1.36 sends them to a webhook."""
 
 import json
 from collections.abc import Callable
@@ -23,18 +23,18 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.js
 
 
 def requirements_of(fields: FieldSelector | None, labels: LabelSelector | None) -> dict[str, Any]:
-    """The selectors as questions have them."""
+    """The selectors in the form of reviews."""
     found = {"fieldSelector": field_requirements(fields), "labelSelector": label_requirements(labels)}
     return {name: {"requirements": requirements} for name, requirements in found.items() if requirements}
 
 
 def recorded(asked: dict[str, Any]) -> dict[str, Any]:
-    """The selectors of a recorded question."""
+    """The selectors of a recorded review."""
     return {name: asked[name] for name in ("fieldSelector", "labelSelector") if name in asked}
 
 
 def in_order(selectors: dict[str, Any]) -> dict[str, Any]:
-    """Selectors whose requirements and values come in whatever order."""
+    """Selectors with sorted requirements and values."""
     for selector in selectors.values():
         for each in selector["requirements"]:
             each["values"] = sorted(set(each.get("values", ())))
@@ -43,7 +43,7 @@ def in_order(selectors: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "request" in row], ids=lambda row: row["request"][1])
-def test_of_requests(row: Any) -> None:
+def test_selectors_of_requests_match_kube_apiserver(row: Any) -> None:
     path, _, query = row["request"][1].partition("?")
     info = RequestInfo.of(row["request"][0], path, dict(parse_qsl(query, keep_blank_values=True)))
     attributes = info.attributes(User("joe"))
@@ -55,7 +55,7 @@ def test_of_requests(row: Any) -> None:
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if "selectors" in row], ids=lambda row: json.dumps(row["selectors"])
 )
-def test_of_questions(row: Any) -> None:
+def test_selectors_of_reviews_match_kube_apiserver(row: Any) -> None:
     of = msgspec.convert(row["selectors"], ResourceAttributes)
     errors = ErrorList()
     check_selectors(of, errors)
@@ -68,7 +68,7 @@ def test_of_questions(row: Any) -> None:
         assert in_order(requirements_of(fields, labels)) == in_order(recorded(row["asked"]))
 
 
-def test_what_has_no_selector_is_as_it_was() -> None:
+def test_request_without_selector_has_no_requirements() -> None:
     info = RequestInfo.of("GET", "/api/v1/pods", {"limit": "5"})
     attributes = info.attributes(User("joe"))
     assert (attributes.selectors, attributes.name) == (NO_SELECTORS, "")
@@ -76,7 +76,7 @@ def test_what_has_no_selector_is_as_it_was() -> None:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts of selectors that were parsed."""
+    """The selector texts that were parsed."""
     found: list[str] = []
 
     def recording(original: Callable[..., Any]) -> Any:
@@ -92,7 +92,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("of", ["fieldSelector", "labelSelector"])
-def test_selectors_of_a_request_are_parsed_when_they_are_read(parsed: list[str], of: str) -> None:
+def test_selectors_are_parsed_lazily(parsed: list[str], of: str) -> None:
     info = RequestInfo.of("GET", "/api/v1/pods", {of: "a=b"})
     attributes = info.attributes(User("joe"))
     assert parsed == []
@@ -105,20 +105,20 @@ LONG = "a=b," * MOST_CONDITIONS
 
 
 @pytest.mark.parametrize("query", [{"fieldSelector": f"{LONG}metadata.name=x"}, {"labelSelector": f"{LONG}a=b"}])
-def test_selectors_with_too_many_conditions_are_never_parsed(parsed: list[str], query: dict[str, str]) -> None:
+def test_selectors_with_too_many_conditions_are_not_parsed(parsed: list[str], query: dict[str, str]) -> None:
     attributes = RequestInfo.of("GET", "/api/v1/pods", query).attributes(User("joe"))
     assert (attributes.name, attributes.selectors.fields, attributes.selectors.labels) == ("", None, None)
     assert parsed == []
 
 
-def test_many_values_of_one_label_are_one_condition() -> None:
+def test_values_of_one_label_count_as_one_condition() -> None:
     text = f"a in ({','.join('b' * 2 * MOST_CONDITIONS)})"
     assert LabelSelector.count_conditions(f"{text},c") == 2
     assert FieldSelector.count_conditions("a=(b,c=d)") == 2
 
 
 async def test_request_of_unknown_caller_parses_no_selectors(parsed: list[str]) -> None:
-    """Nothing of a request may take long before its caller is known."""
+    """Long work on a request may start only after its caller is known."""
     query = (("labelSelector", "a," * 30_000 + "a"), ("fieldSelector", "metadata.name=x," * 4_000 + "a=b"))
     async with started("--authorization-mode=RBAC") as api:
         for path in ("/api/v1/pods", "/api/v1/nodes"):

@@ -1,4 +1,4 @@
-"""The webhook authorizer: what it asks, what it makes of answers and of none, what it remembers and counts."""
+"""The webhook authorizer: requests, answers, failures, caching and metrics."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Setting:
-    """Makes authorizers that ask one webhook, and reads what they counted."""
+    """Creates authorizers with one webhook, and reads their metrics."""
 
     def __init__(self, hook: Webhook) -> None:
         self.hook = hook
@@ -79,7 +79,7 @@ class Setting:
         return step()
 
     def counted(self, name: str) -> dict[tuple[str, ...], float]:
-        """The values of a family, by the values of labels in their order."""
+        """The values of a metric, by label values in order."""
         found: dict[tuple[str, ...], float] = {}
         for family in self.registry.collect():
             for sample in family.samples:
@@ -97,7 +97,7 @@ async def setting(hook: Webhook) -> AsyncIterator[Setting]:
 
 
 def answer_of(kind: str, review: Tree) -> Any:
-    """The answer of the webhook that the recorded server asked, by its name."""
+    """The answer that the recorded webhook gave, by its name."""
     typed = {"apiVersion": review["apiVersion"], "kind": "SubjectAccessReview"}
     failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "mine"}
     name, *more = kind.split(":")
@@ -152,7 +152,7 @@ def answer_of(kind: str, review: Tree) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["answer"])
-async def test_answers_mean_what_they_do_to_a_real_server(setting: Setting, row: Any, monkeypatch: Any) -> None:
+async def test_answers_are_interpreted_like_kube_apiserver(setting: Setting, row: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("apiserver_stub.webhooks.review_client.RetryBackoff.pauses", lambda self: iter([0.001] * 4))
     setting.hook.answer = lambda review: answer_of(row["answer"], review)
     for policy in ("NoOpinion", "Deny"):
@@ -167,7 +167,7 @@ async def test_answers_mean_what_they_do_to_a_real_server(setting: Setting, row:
             assert bool(found.error) is row["error"]
 
 
-def test_questions() -> None:
+def test_review_spec_has_attributes_and_selectors() -> None:
     fields, labels = FieldSelector.parse("b!=2,a=1"), LabelSelector.parse("z,y in (2,1),n>3")
     asked = AuthorizerAttributes(JOE, "list", "/x", "g", "v1", "things", "sub", "ns", "n", Selectors(fields, labels))
     spec = review_spec(asked)
@@ -205,7 +205,7 @@ def test_questions() -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_what_is_sent(setting: Setting, version: str) -> None:
+async def test_review_is_sent_in_configured_version(setting: Setting, version: str) -> None:
     await setting.authorizer(version=version).authorize(GET)
     assert setting.hook.take() == [
         {
@@ -218,7 +218,7 @@ async def test_what_is_sent(setting: Setting, version: str) -> None:
     ]
 
 
-async def test_answers_are_remembered_for_the_seconds_of_their_sort(setting: Setting) -> None:
+async def test_answers_are_cached_for_their_ttl(setting: Setting) -> None:
     authorizer = setting.authorizer(authorized_ttl=Seconds(300), unauthorized_ttl=Seconds(0.02))
     for _ in range(3):
         assert (await authorizer.authorize(GET)).decision is ALLOW
@@ -235,7 +235,7 @@ async def test_answers_are_remembered_for_the_seconds_of_their_sort(setting: Set
     assert len(setting.hook.take()) == 2
 
 
-async def test_what_is_long_is_not_remembered(setting: Setting) -> None:
+async def test_long_requests_are_not_cached(setting: Setting) -> None:
     authorizer = setting.authorizer()
     long = AuthorizerAttributes(JOE, "get", "", "g", "v1", "things", "", "ns", "n" * 10_000)
     for _ in range(2):
@@ -246,7 +246,7 @@ async def test_what_is_long_is_not_remembered(setting: Setting) -> None:
     assert len(setting.hook.take()) == 4
 
 
-async def test_who_asks_the_same_at_the_same_time_asks_once(setting: Setting) -> None:
+async def test_concurrent_equal_requests_are_joined(setting: Setting) -> None:
     release = asyncio.Event()
 
     async def answer(review: Tree) -> Any:
@@ -263,7 +263,7 @@ async def test_who_asks_the_same_at_the_same_time_asks_once(setting: Setting) ->
     assert len(setting.hook.take()) == 1
 
 
-async def test_a_server_that_dies_and_comes_back(setting: Setting) -> None:
+async def test_server_going_down_and_up_is_handled(setting: Setting) -> None:
     authorizer = setting.authorizer(cache_authorized_requests=False)
     assert (await authorizer.authorize(GET)).decision is ALLOW
 
@@ -282,7 +282,7 @@ async def test_a_server_that_dies_and_comes_back(setting: Setting) -> None:
     assert setting.counted("webhook_evaluations_fail_open_total") == {("hook", "error"): 3}
 
 
-async def test_what_is_counted_of_calls(setting: Setting) -> None:
+async def test_calls_are_counted(setting: Setting) -> None:
     setting.hook.answer = lambda _: asyncio.sleep(60)
     assert (await setting.authorizer(timeout=0.05).authorize(GET)).decision is NONE
     assert (await setting.authorizer(timeout=0.05, policy="Deny").authorize(GET)).decision is DENY
@@ -313,7 +313,9 @@ ERROR = "request.nonResourceAttributes.path == '/x'"
         (["request.groups.map(g, g).all(g, request.groups.all(h, g.size() == h.size()))"], True, False, False),
     ],
 )
-async def test_conditions(setting: Setting, conditions: list[str], asked: bool, failed: bool, excluded: bool) -> None:
+async def test_match_conditions_decide_if_webhook_is_called(
+    setting: Setting, conditions: list[str], asked: bool, failed: bool, excluded: bool
+) -> None:
     found = await setting.authorizer(*conditions).authorize(GET)
     assert bool(setting.hook.take()) is asked
     assert found.decision is (ALLOW if asked else NONE)
@@ -328,7 +330,7 @@ async def test_conditions(setting: Setting, conditions: list[str], asked: bool, 
     assert denied.decision is (DENY if failed else found.decision)
 
 
-async def test_conditions_see_selectors(setting: Setting) -> None:
+async def test_match_conditions_can_read_selectors(setting: Setting) -> None:
     condition = (
         "request.resourceAttributes.fieldSelector.requirements.exists(r, r.key == 'a' && r.operator == 'In' && "
         "r.values == ['1']) && request.resourceAttributes.labelSelector.requirements[0].values.size() == 0"
@@ -341,7 +343,7 @@ async def test_conditions_see_selectors(setting: Setting) -> None:
 @pytest.mark.parametrize(
     ("groups", "handed_over", "fits"), [(2, 0, True), (20, 1, True), (300, 1, False)], ids=["cheap", "dear", "too dear"]
 )
-async def test_conditions_that_cost_much_are_not_evaluated_in_the_loop(
+async def test_costly_match_conditions_are_not_evaluated(
     setting: Setting, groups: int, handed_over: int, fits: bool
 ) -> None:
     dear = "request.groups.all(a, request.groups.all(b, request.groups.all(c, a + b != c)))"
@@ -352,5 +354,5 @@ async def test_conditions_that_cost_much_are_not_evaluated_in_the_loop(
     assert bool(setting.hook.take()) is fits
 
 
-async def test_rules_are_not_listed(setting: Setting) -> None:
+async def test_rules_are_incomplete(setting: Setting) -> None:
     assert (await setting.authorizer().rules_for(JOE, "ns")).incomplete

@@ -1,4 +1,4 @@
-"""The priority levels and flow schemas of every cluster, and what becomes of edits of them."""
+"""Default priority levels and flow schemas, and what happens to edited ones."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ KEY = "apf.kubernetes.io/autoupdate-spec"
 OURS, THEIRS = {"shares": 1}, {"shares": 2}
 
 
-def found(spec: Any, annotation: str | None, generation: int = 1) -> Any:
+def stored_object(spec: Any, annotation: str | None, generation: int = 1) -> Any:
     annotations = {} if annotation is None else {"annotations": {KEY: annotation}}
     return {"metadata": {"name": "x", "generation": generation, **annotations}, "spec": spec}
 
@@ -32,11 +32,11 @@ def found(spec: Any, annotation: str | None, generation: int = 1) -> Any:
         (False, OURS, "maybe", 1, (OURS, "true")),
     ],
 )
-def test_what_becomes_of_an_edit(
+def test_edited_object_is_reconciled(
     mandatory: bool, spec: Any, annotation: str | None, generation: int, expected: tuple[Any, str] | None
 ) -> None:
-    before = found(spec, annotation, generation)
+    before = stored_object(spec, annotation, generation)
     result = revised(before, OURS, mandatory=mandatory)
     written = None if result is None else (result["spec"], result["metadata"]["annotations"][KEY])
     assert written == expected
-    assert before == found(spec, annotation, generation)
+    assert before == stored_object(spec, annotation, generation)

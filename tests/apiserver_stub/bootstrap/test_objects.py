@@ -1,4 +1,4 @@
-"""Objects that a server makes at its start are as it wants them, also where others write them at the same time."""
+"""Objects created at the start of a server, also when others write them at the same time."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,8 +17,8 @@ from controller_manager.common.base.runtime import Runtime
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
-class Rival:
-    """Another server whose writes come just before those of this one, so many times."""
+class CompetingServer:
+    """Another server whose writes come just before those of this one, a given number of times."""
 
     def __init__(self, api: ApiServer, wins: int) -> None:
         self._api = api
@@ -44,14 +44,14 @@ async def api() -> AsyncIterator[ApiServer]:
     await server.stop()
 
 
-def wanted() -> dict[str, Any]:
+def desired() -> dict[str, Any]:
     return {"metadata": {"name": "facts"}, "data": {"of": "server"}}
 
 
 @pytest.mark.parametrize("wins", range(4))
-async def test_what_another_server_writes_meanwhile_is_corrected(api: ApiServer, wins: int) -> None:
-    objects = Objects(Rival(api, wins).handle)
-    await objects.ensure(CONFIGS, wanted())
+async def test_concurrent_write_by_another_server_is_corrected(api: ApiServer, wins: int) -> None:
+    objects = Objects(CompetingServer(api, wins).handle)
+    await objects.ensure(CONFIGS, desired())
     answer = await api.handle(Request("GET", f"{CONFIGS}/facts", certificate=Certificate("test")))
     assert isinstance(answer.body, bytes)
     found: Any = msgspec.json.decode(answer.body)
@@ -61,4 +61,4 @@ async def test_what_another_server_writes_meanwhile_is_corrected(api: ApiServer,
 
 async def test_repeated_conflicts_are_reported(api: ApiServer) -> None:
     with pytest.raises(Conflict):
-        await Objects(Rival(api, 100).handle).ensure(CONFIGS, wanted())
+        await Objects(CompetingServer(api, 100).handle).ensure(CONFIGS, desired())

@@ -1,4 +1,4 @@
-"""The default roles and bindings: as requests would make them, put right after edits, and left alone otherwise."""
+"""Default roles and bindings: valid as created, restored after edits, and otherwise unchanged."""
 
 import json
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ def path_of(plural: str, item: Any) -> str:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-async def test_they_are_what_requests_would_make_of_them(api: ApiServer, plural: str) -> None:
+async def test_default_objects_equal_those_created_by_requests(api: ApiServer, plural: str) -> None:
     items = (await ask(api, "GET", plural))["items"]
     for item in items:
         collection, name = path_of(plural, item), item["metadata"]["name"]
@@ -65,7 +65,7 @@ async def test_they_are_what_requests_would_make_of_them(api: ApiServer, plural:
         assert made == found
 
 
-async def test_those_of_upstream_are_there(api: ApiServer) -> None:
+async def test_upstream_roles_and_bindings_exist(api: ApiServer) -> None:
     counts = [len((await ask(api, "GET", plural))["items"]) for plural in KINDS]
     assert counts == [69, 50, 7, 7]
     admin = await ask(api, "GET", "clusterroles/admin")
@@ -75,13 +75,13 @@ async def test_those_of_upstream_are_there(api: ApiServer) -> None:
     assert {verb for rule in pods for verb in rule["verbs"]} >= {"get", "list", "watch", "create", "delete"}
 
 
-async def test_another_start_writes_nothing(api: ApiServer) -> None:
+async def test_second_start_writes_nothing(api: ApiServer) -> None:
     before = api.store.revision
     await api.settle(6443)
     assert api.store.revision == before
 
 
-async def test_what_was_taken_away_comes_back(api: ApiServer) -> None:
+async def test_removed_rules_and_subjects_are_restored(api: ApiServer) -> None:
     await ask(api, "PATCH", "clusterroles/system:basic-user", {"rules": [READ]})
     await ask(api, "PATCH", "clusterrolebindings/system:basic-user", {"subjects": [JANE]})
     await ask(api, "DELETE", "clusterroles/view")
@@ -102,7 +102,7 @@ async def test_what_was_taken_away_comes_back(api: ApiServer) -> None:
     assert after["roleRef"]["name"] == "system:discovery"
 
 
-async def test_what_is_not_to_be_updated_stays(api: ApiServer) -> None:
+async def test_autoupdate_false_keeps_edits(api: ApiServer) -> None:
     protected = {"rbac.authorization.kubernetes.io/autoupdate": "false"}
     edit = {"metadata": {"annotations": protected, "labels": None}, "rules": []}
     edited = await ask(api, "PATCH", "clusterroles/system:discovery", edit)
@@ -135,5 +135,5 @@ AGGREGATED = {"clusterRoleSelectors": [{"matchLabels": {"x": "y"}}]}
         (tree(roleRef={"name": "a"}, subjects=[JANE]), tree(roleRef={"name": "b"}), tree(roleRef={"name": "b"})),
     ],
 )
-def test_what_becomes_of_edits(found: Tree, wanted: Tree, becomes: Tree | None) -> None:
+def test_edited_object_is_reconciled(found: Tree, wanted: Tree, becomes: Tree | None) -> None:
     assert revised(found, wanted) == becomes

@@ -1,4 +1,4 @@
-"""What every cluster has after the start, however often the server starts."""
+"""Objects that every cluster has after a start, however often the server starts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,13 +36,13 @@ async def get(api: ApiServer, path: str) -> Any:
     return msgspec.json.decode(response.body)
 
 
-async def test_the_namespaces(api: ApiServer) -> None:
+async def test_system_namespaces_exist(api: ApiServer) -> None:
     found = await get(api, "/api/v1/namespaces")
     names = [item["metadata"]["name"] for item in found["items"]]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
 
 
-async def test_the_service_of_the_server(api: ApiServer) -> None:
+async def test_kubernetes_service_and_endpoint_slice_exist(api: ApiServer) -> None:
     service = await get(api, f"{IN_DEFAULT}/services/kubernetes")
     assert service["spec"]["clusterIP"] == "10.9.0.1"
     assert service["spec"]["ports"] == [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]
@@ -55,13 +55,13 @@ async def test_the_service_of_the_server(api: ApiServer) -> None:
     assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "kubernetes"
 
 
-async def test_the_range_of_services(api: ApiServer) -> None:
+async def test_service_cidr_is_published(api: ApiServer) -> None:
     found = await get(api, "/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
     assert found["spec"] == {"cidrs": ["10.9.0.0/16"]}
     assert [(c["type"], c["status"]) for c in found["status"]["conditions"]] == [("Ready", "True")]
 
 
-async def test_another_range_leaves_the_service_its_address() -> None:
+async def test_changed_service_range_keeps_address() -> None:
     log = MemoryBackend()
     for network in ("10.9.0.0/16", "10.10.0.0/16"):
         flags = ("--storage-backend=memory", f"--service-cluster-ip-range={network}")
@@ -72,13 +72,13 @@ async def test_another_range_leaves_the_service_its_address() -> None:
         await server.stop()
 
 
-async def test_a_second_run_writes_nothing(api: ApiServer) -> None:
+async def test_second_start_writes_nothing(api: ApiServer) -> None:
     before = api.store.revision
     await api.settle(6443)
     assert api.store.revision == before
 
 
-async def test_authorities_are_published_and_put_right(api: ApiServer) -> None:
+async def test_client_ca_is_published_and_restored(api: ApiServer) -> None:
     path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
     assert (await api.handle(Request("GET", path, certificate=Certificate("test")))).status == 404
     await api.settle(6443, {"client-ca-file": "PEM"})
@@ -95,7 +95,7 @@ async def test_authorities_are_published_and_put_right(api: ApiServer) -> None:
 
 
 @pytest.mark.virtual
-async def test_what_is_published_is_looked_after(api: ApiServer) -> None:
+async def test_published_configmap_is_restored_after_edit(api: ApiServer) -> None:
     path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
     await api.settle(6443, {"client-ca-file": "PEM"})
     async with asyncio.TaskGroup() as group:
@@ -107,14 +107,14 @@ async def test_what_is_published_is_looked_after(api: ApiServer) -> None:
         upkeep.cancel()
 
 
-async def test_a_role_may_read_them(api: ApiServer) -> None:
+async def test_reader_role_of_authentication_config_exists(api: ApiServer) -> None:
     roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
     role = await get(api, f"{roles}/extension-apiserver-authentication-reader")
     rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"]}
     assert role["rules"] == [{**rule, "verbs": ["get", "list", "watch"]}]
 
 
-async def test_a_move_is_followed(api: ApiServer) -> None:
+async def test_changed_server_address_is_published(api: ApiServer) -> None:
     await bootstrap(api.handle, api.scope, ClusterInfo(ServerAddress("10.9.0.1", "192.0.2.8", 7443)), set().add)
     service = await get(api, f"{IN_DEFAULT}/services/kubernetes")
     endpoints = await get(api, f"{IN_DEFAULT}/endpoints/kubernetes")
@@ -123,7 +123,7 @@ async def test_a_move_is_followed(api: ApiServer) -> None:
     assert (await get(api, SLICE))["endpoints"][0]["addresses"] == ["192.0.2.8"]
 
 
-async def test_what_others_added_stays(api: ApiServer) -> None:
+async def test_labels_added_by_others_are_preserved(api: ApiServer) -> None:
     path = f"{IN_DEFAULT}/services/kubernetes"
     service = await get(api, path)
     service["metadata"]["labels"]["team"] = "blue"

@@ -1,4 +1,4 @@
-"""Configuration files: read strictly, with the field in each error, and followed as they change."""
+"""Configuration files: parsed strictly, with the field in each error, and reloaded."""
 
 import asyncio
 from pathlib import Path
@@ -36,7 +36,7 @@ def parsed(text: str) -> Toys:
     return parse_config(text.encode(), Path("toys.yaml"), "Toys", {V1: Toys})
 
 
-def test_reads_what_is_there_and_takes_null_for_absent() -> None:
+def test_null_fields_are_read_as_absent() -> None:
     found = parsed(HEAD + "toys:\n- {name: car, timeout: 1m30s}\n- {name: doll, timeout: null}\n")
     assert found.toys == (Toy(name="car", timeout=Seconds(90)), Toy(name="doll"))
 
@@ -61,14 +61,14 @@ def test_reads_what_is_there_and_takes_null_for_absent() -> None:
         ("\t", "is not valid YAML"),
     ],
 )
-def test_what_cannot_be_used_is_named(text: str, said: str) -> None:
+def test_unusable_config_is_reported(text: str, said: str) -> None:
     with pytest.raises(ConfigFileError) as caught:
         parsed(text)
     assert str(caught.value).startswith("toys.yaml")
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
+def test_missing_or_too_large_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigFileError, match="can't be read: No such file"):
         read_config(tmp_path / "none", "Toys", {V1: Toys})
     (tmp_path / "large").write_bytes(b" " * (5 << 20))
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> Non
         read_config(tmp_path / "large", "Toys", {V1: Toys})
 
 
-def test_all_problems_are_told_at_once_up_to_ten() -> None:
+def test_first_ten_problems_are_reported_together() -> None:
     refuse_causes(Path("toys.yaml"), [])
     causes = [Cause(reason="FieldValueRequired", message="Required value", field=f"toys[{at}]") for at in range(12)]
     with pytest.raises(ConfigFileError) as caught:
@@ -85,7 +85,7 @@ def test_all_problems_are_told_at_once_up_to_ten() -> None:
     assert str(caught.value).endswith("toys[9]: Required value; and 2 more")
 
 
-def test_changes_are_told_and_broken_files_once(tmp_path: Path) -> None:
+def test_changes_are_applied_and_failures_reported_once(tmp_path: Path) -> None:
     file = tmp_path / "toys.yaml"
     file.write_bytes(b"one")
     applied: list[bytes] = []

@@ -1,4 +1,4 @@
-"""An independent writer of protobuf: the official package, its descriptors made from the table of messages."""
+"""An independent protobuf encoder: the official package with descriptors made from our message table."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ CAN_I = bytes.fromhex(
 
 
 class Writer:
-    """Writes objects as clients do: a scalar that need not be told from its zero is always written.
+    """Encodes objects like clients do: scalars equal to their zero value are always written.
 
-    A `whole` one is as thorough as clients in Go: whatever is no pointer is written.
+    A `whole` one writes as much as Go clients: every field that is not a pointer.
     """
 
     def __init__(self, whole: bool = False) -> None:
@@ -64,7 +64,7 @@ class Writer:
         return written
 
     def message(self, name: str) -> Any:
-        """An empty message; the field of number 7 is its attribute `f7`."""
+        """An empty message; field number 7 is its attribute `f7`."""
         found = self._pool.FindMessageTypeByName("all." + name.replace(".", "_"))
         return message_factory.GetMessageClass(found)()
 
@@ -177,7 +177,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-# What is there where nothing was given, if not an empty message.
+# The value of unset fields, if not an empty message.
 NOTHING: Mapping[str, Any] = {"api.resource.Quantity": "0", "util.intstr.IntOrString": 0}
 
 
@@ -191,12 +191,12 @@ def writer() -> Writer:
     return Writer()
 
 
-# What an object may have, drawn from the table of messages.
+# Possible fields of an object, drawn from the message table.
 EXTREMES = st.sampled_from([-(1 << 63), (1 << 63) - 1, -1, 0])
 FREE = st.sampled_from([{}, {"a": [1, None, "x"]}, {"b": {"c": True}}])
 MOMENTS = st.datetimes(datetime(1001, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
-KEYS = st.sampled_from(["a", "b/c", "Z", "ü", "𝄞"])  # no two that the packages' sorting might disagree about
+KEYS = st.sampled_from(["a", "b/c", "Z", "ü", "𝄞"])  # no two that the package might sort differently
 VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "string": TEXTS,
     "bool": st.booleans(),
@@ -240,7 +240,7 @@ def draw_object(draw: Any, messages: Mapping[str, Any], message: str, depth: int
 
 @pytest.fixture(scope="session")
 def objects(writer: Writer) -> Any:
-    """What draws an object of a message."""
+    """A strategy for objects of a message."""
 
     @st.composite
     def drawn(draw: Any, message: str) -> dict[str, Any]:
@@ -251,18 +251,18 @@ def objects(writer: Writer) -> Any:
 
 @pytest.fixture(scope="session")
 def can_i() -> bytes:
-    """A review as `kubectl auth can-i create pods` sends it."""
+    """The review that `kubectl auth can-i create pods` sends."""
     return CAN_I
 
 
-class KeptRows(dict[Row, bytes]):
-    """Rows as they were encoded before, as the cache of representations hands them out."""
+class CachedRows(dict[Row, bytes]):
+    """Encoded rows, as the cache of representations returns them."""
 
     def add(self, row: Row, encoded: bytes) -> None:
         self[row] = encoded
 
 
 @pytest.fixture
-def kept() -> KeptRows:
-    """Nothing at first, and whatever is encoded."""
-    return KeptRows()
+def cached_rows() -> CachedRows:
+    """An empty cache that stores whatever is encoded."""
+    return CachedRows()

@@ -1,4 +1,4 @@
-"""Accept headers against what is offered: tables, and rules that hold for any header."""
+"""Negotiation of Accept headers: tables, and properties that hold for any header."""
 
 import pytest
 from hypothesis import given, settings
@@ -50,13 +50,13 @@ ALL = (*MEDIA, CBOR)
         ('application/json;as="Table";v="v1";g="meta.k8s.io"', Representation(JSON, TABLE, V1)),
     ],
 )
-def test_the_dearest_form_comes_first(accept: str, first: Representation) -> None:
+def test_most_specific_media_type_is_preferred(accept: str, first: Representation) -> None:
     """API concepts, Headers and media types: several may be listed for fallback."""
     assert representations(accept, ALL)[0] == first
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", ",;", "x", "application/cbor-seq"])
-def test_some_headers_leave_nothing(accept: str) -> None:
+def test_unsupported_header_yields_no_representation(accept: str) -> None:
     assert representations(accept, ALL) == ()
 
 
@@ -72,24 +72,24 @@ def test_some_headers_leave_nothing(accept: str) -> None:
         ("application/cbor-seq", [CBOR]),
     ],
 )
-def test_a_watch_has_media_of_its_own(accept: str, media: list[Serializer]) -> None:
+def test_watch_offers_streaming_media_types(accept: str, media: list[Serializer]) -> None:
     assert [form.serializer for form in representations(accept, ALL, watching=True)] == media
 
 
-def test_what_is_not_offered_is_not_there() -> None:
+def test_disabled_media_type_is_not_offered() -> None:
     assert representations("application/cbor", MEDIA) == ()
     assert [form.serializer for form in representations("*/*", MEDIA)] == [JSON, YAML, PROTOBUF]
 
 
 @settings(max_examples=200)
 @given(st.text(max_size=60) | st.text('aplicton/jsym*;=,q0.1 "', max_size=60), st.booleans())
-def test_any_header_has_few_forms(accept: str, watching: bool) -> None:
+def test_any_header_yields_at_most_50_representations(accept: str, watching: bool) -> None:
     found = representations(accept, ALL, watching)
     assert len(set(found)) == len(found) <= 50
     assert not watching or all(form.serializer.watch_type for form in found)
 
 
-def test_of_an_endless_header_the_beginning_counts() -> None:
+def test_only_the_beginning_of_a_long_header_is_read() -> None:
     assert representations("text/html," * 100_000 + "application/json", ALL) == ()
     assert representations("application/yaml," + "text/html," * 100_000, ALL) == (Representation(YAML),)
 
@@ -100,7 +100,7 @@ names = st.sampled_from([JSON.media_type, YAML.media_type, "text/html"])
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(names, weights), min_size=1, max_size=6))
-def test_the_heaviest_wins_and_the_first_of_equals(ranges: list[tuple[str, float]]) -> None:
+def test_highest_weight_wins_and_first_among_equals(ranges: list[tuple[str, float]]) -> None:
     offered = [(media, q) for media, q in ranges if media != "text/html"]
     found = representations(", ".join(f"{media};q={q}" for media, q in ranges), ALL)
     assert [form.serializer.media_type for form in found[:1]] == [

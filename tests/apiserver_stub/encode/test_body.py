@@ -1,4 +1,4 @@
-"""Request bodies: what is read, what is refused, and that no repeated key goes unnoticed."""
+"""Request bodies: accepted and rejected ones, and duplicate fields."""
 
 import json as plain_json
 from typing import Any
@@ -25,7 +25,7 @@ def decode(body: bytes, content_type: str | None = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json", "Application/JSON; charset=utf-8"])
-def test_json_is_read_and_its_type_filled_in(content_type: str | None) -> None:
+def test_missing_kind_and_version_are_filled_in(content_type: str | None) -> None:
     assert decode(b'{"data": {"a": "b"}}', content_type) == {
         "data": {"a": "b"}, "kind": "ConfigMap", "apiVersion": "v1",
     }  # fmt: skip
@@ -37,12 +37,12 @@ def test_json_is_read_and_its_type_filled_in(content_type: str | None) -> None:
      b'{"a": "\\ud800"}', b'{"a":' * 201 + b"1" + b"}" * 201, b"[" * 100_000,
      b'{"kind": "Secret"}', b'{"apiVersion": "v2"}', b'{"kind": ["ConfigMap"]}'],
 )  # fmt: skip
-def test_broken_bodies_are_bad_requests(body: bytes) -> None:
+def test_malformed_bodies_are_bad_requests(body: bytes) -> None:
     with pytest.raises(BadRequest):
         decode(body)
 
 
-def test_depth_is_followed_up_to_the_bound() -> None:
+def test_depth_is_limited_to_200() -> None:
     inner = json.DEEPEST - 1
     assert decode(b'{"a":' + b"[" * inner + b"]" * inner + b"}")
     with pytest.raises(BadRequest, match="200 levels"):
@@ -50,7 +50,7 @@ def test_depth_is_followed_up_to_the_bound() -> None:
 
 
 @pytest.mark.parametrize(("opened", "closed", "empty"), [(b"[", b"]", b""), (b'{"b":', b"}", b"{}")])
-def test_depth_is_not_mistaken_for_the_number_of_containers(opened: bytes, closed: bytes, empty: bytes) -> None:
+def test_depth_does_not_count_siblings(opened: bytes, closed: bytes, empty: bytes) -> None:
     inner = json.DEEPEST - 2 if empty else json.DEEPEST - 1
     many = b',"c":[' + b"[]," * 200 + b"[]]}"
     assert decode(b'{"a":' + opened * inner + empty + closed * inner + many)
@@ -58,7 +58,7 @@ def test_depth_is_not_mistaken_for_the_number_of_containers(opened: bytes, close
         decode(b'{"a":' + opened * (inner + 1) + empty + closed * (inner + 1) + many)
 
 
-def test_huge_numbers_are_numbers() -> None:
+def test_huge_integers_become_floats() -> None:
     assert decode(b'{"a": 123456789012345678901234567890}')["a"] == pytest.approx(1.2345678901234568e29)
 
 
@@ -68,7 +68,7 @@ def test_other_media_types_are_unsupported(content_type: str) -> None:
         decode(b"{}", content_type)
 
 
-def test_delete_options_may_be_absent_but_not_something_else() -> None:
+def test_delete_options_body_is_optional_but_typed() -> None:
     assert decode_options(request(b"")) == {}
     assert decode_options(request(b'{"kind":"DeleteOptions","apiVersion":"v1"}'))["kind"] == "DeleteOptions"
     with pytest.raises(BadRequest, match="ConfigMap"):
@@ -92,7 +92,7 @@ DUPLICATES = [
 
 
 @pytest.mark.parametrize(("body", "expected"), DUPLICATES)
-def test_repeated_keys_are_named(body: bytes, expected: tuple[str, ...]) -> None:
+def test_duplicate_fields_are_reported(body: bytes, expected: tuple[str, ...]) -> None:
     assert json.decode_noting(body)[1] == tuple(f'duplicate field "{path}"' for path in expected)
 
 
@@ -103,10 +103,8 @@ FEW = [
 
 
 @pytest.mark.parametrize(("read", "mark", "second"), FEW)
-def test_no_more_repeated_keys_are_named_than_anybody_would_read_nor_all_of_them(
-    read: Any, mark: bytes, second: str
-) -> None:
-    """A key may be nearly as long as the body, and stand above a hundred thousand repeated ones."""
+def test_reported_duplicate_fields_are_limited(read: Any, mark: bytes, second: str) -> None:
+    """A key may be nearly as long as the body, above a hundred thousand duplicate keys."""
     key, repeated = "k" * 300_000, ",".join(f'"{i}": 1, "{i}": 1' for i in range(10_000))
     duplicates = read(b'{%b"%b": {%b}}' % (mark, key.encode(), repeated.encode()))[1]
     assert len(duplicates) == json.MOST_DUPLICATES
@@ -122,12 +120,12 @@ SMALL_VALUES = {
 
 
 @pytest.mark.parametrize("media", SMALL_VALUES)
-def test_there_is_a_limit_to_the_values_of_a_body(media: str) -> None:
+def test_number_of_values_is_limited(media: str) -> None:
     with pytest.raises((RequestEntityTooLarge, BadRequest), match=r"more than 100000|too many"):
         decode(SMALL_VALUES[media], media)
 
 
-def test_only_values_count() -> None:
+def test_brackets_in_strings_are_not_counted_as_values() -> None:
     text = ",[{" * 300_000
     assert decode(orjson.dumps({"data": {"table": text}}))["data"] == {"table": text}
     fine = {"a": [0] * (json.MOST_VALUES - 2)}
@@ -158,22 +156,22 @@ def _spell(value: Any) -> str:
 
 def _repeats(value: Any) -> bool:
     if isinstance(value, _Pairs):
-        # Of repeated keys only the last value is looked at, as it is the one that counts.
+        # Of duplicate keys only the last value is compared, because it takes effect.
         return len(dict(value)) < len(value) or any(map(_repeats, dict(value).values()))
     return isinstance(value, list) and any(map(_repeats, value))
 
 
 @settings(max_examples=200)
 @given(documents)
-def test_duplicates_are_found_exactly_when_there_are_some(document: Any) -> None:
+def test_duplicates_are_found_if_and_only_if_present(document: Any) -> None:
     tree, duplicates = json.decode_noting(_spell(document).encode())
     assert bool(duplicates) == _repeats(document)
     assert orjson.loads(_spell(document)) == tree
 
 
 @given(documents)
-def test_brackets_in_texts_make_no_difference(document: Any) -> None:
-    """With so many, the depth is looked at; without, it need not be."""
+def test_brackets_in_strings_do_not_change_result(document: Any) -> None:
+    """With many brackets in strings, the depth is computed; without, it need not be."""
     many = "[{" * json.DEEPEST
     plain, marked = (json.decode_noting(_spell([document, text]).encode()) for text in ("", many))
     assert plain[0][0] == marked[0][0]
@@ -181,7 +179,7 @@ def test_brackets_in_texts_make_no_difference(document: Any) -> None:
 
 
 @pytest.mark.parametrize("note", [True, False])
-def test_the_deepest_document_that_is_read(note: bool) -> None:
+def test_deepest_document_is_read(note: bool) -> None:
     for begin, end in ((b"[", b"]"), (b'{"a":', b"}")):
         data = begin * json.DEEPEST + b"1" + end * json.DEEPEST
         assert json.decode_noting(data, note=note) == (orjson.loads(data), ())
@@ -200,11 +198,11 @@ def read_yaml(text: str) -> Any:
      ("1e3", 1000.0), (".5", 0.5), ("2020-01-01", "2020-01-01"), ("~", None), ("", None), ("'1'", "1"), ("1_000", 1000),
      ("1.2.3", "1.2.3"), ("99999999999999999999999", 1e23), ("!!str 1", "1")],
 )  # fmt: skip
-def test_plain_yaml_scalars_mean_what_the_ecosystem_takes_them_for(text: str, value: Any) -> None:
+def test_yaml_scalars_have_yaml_1_1_meaning_of_kubernetes(text: str, value: Any) -> None:
     assert read_yaml(f"a: {text}") == {"a": value}
 
 
-def test_yaml_keys_are_texts_and_merges_are_laid_under() -> None:
+def test_yaml_keys_are_strings_and_merge_keys_work() -> None:
     assert read_yaml("1: a\ntrue: b\n") == {"1": "a", "true": "b"}
     assert yaml.load(b"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\n") == (
         {"a": {"b": 1, "c": 2}, "d": {"b": 3, "c": 2}}, (),
@@ -215,7 +213,7 @@ def test_yaml_keys_are_texts_and_merges_are_laid_under() -> None:
     )  # fmt: skip
 
 
-def test_what_a_yaml_alias_stands_for_is_nobody_elses() -> None:
+def test_yaml_aliases_are_copied() -> None:
     found = read_yaml("a: &a {b: [1]}\nc: *a\n")
     found["a"]["b"].append(2)
     assert found["c"] == {"b": [1]}
@@ -238,12 +236,12 @@ _MERGES = (
      "a: {<<: [1]}", "a: *b", "a: 1\n--- 2", "? {a: b}\n: c", "? ~\n: c", "!!map {a: b}", "!!str {a: b}",
      "a: 1" + "0" * 400, "a: 0x" + "f" * 400, "? 1" + "0" * 400 + "\n: a", "a: b\n" * 250_000],
 )  # fmt: skip
-def test_yaml_that_is_no_json_or_too_much_is_refused(text: str) -> None:
+def test_invalid_or_oversized_yaml_is_rejected(text: str) -> None:
     with pytest.raises(BadRequest):
         yaml.load(text.encode("utf-8", "surrogatepass"))
 
 
-def test_a_refusal_keeps_nothing_of_the_one_before() -> None:
+def test_error_does_not_reference_earlier_errors() -> None:
     causes = []
     for _ in range(2):
         with pytest.raises(BadRequest) as refused:
@@ -263,7 +261,7 @@ values = st.recursive(
 
 @settings(max_examples=200)
 @given(st.dictionaries(texts.filter(lambda name: name not in ("apiVersion", "kind")), values, max_size=4))
-def test_an_object_is_the_same_in_every_medium(tree: dict[str, Any]) -> None:
+def test_object_is_equal_in_every_media_type(tree: dict[str, Any]) -> None:
     spelt = plain_json.dumps(tree)
     for media, write in {"json": bytes, "yaml": yaml.dump, "cbor": cbor.dump, "apply-patch+yaml": yaml.dump}.items():
         body = decode_document(f"application/{media}", write(spelt.encode()))
@@ -271,7 +269,7 @@ def test_an_object_is_the_same_in_every_medium(tree: dict[str, Any]) -> None:
         assert body.duplicates == ()
 
 
-def test_what_is_written_as_yaml_is_read_back() -> None:
+def test_written_yaml_is_read_back() -> None:
     value = {
         "b": [1, {"x": "yes", "y": "1"}, [[], [{}], ["n", {"a": []}]]], "a": "two\nlines\n", "n": None, "ü": 1.5,
         "d": "2020-01-01", "long" * 500: {"x" * 2000: ["a"], "y" * 2000: "b"}, "e": [1e300, -0.0, 1e-7, 2.0],
@@ -285,5 +283,5 @@ def test_what_is_written_as_yaml_is_read_back() -> None:
 
 @settings(max_examples=200)
 @given(st.dictionaries(texts, values, max_size=4))
-def test_others_read_the_same_in_what_is_written_as_yaml(tree: dict[str, Any]) -> None:
+def test_other_parsers_read_written_yaml_equally(tree: dict[str, Any]) -> None:
     assert plain_yaml.safe_load(yaml.dump(orjson.dumps(tree))) == tree

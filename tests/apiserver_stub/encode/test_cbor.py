@@ -1,4 +1,4 @@
-"""CBOR: the examples of RFC 8949, what JSON has nothing for, and that any JSON comes back as it went."""
+"""CBOR: examples of RFC 8949, values without JSON equivalent, and round trips."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ from controller_manager.common.api.wire import Request
 
 MARK = b"\xd9\xd9\xf7"
 
-# RFC 8949, appendix A, as far as JSON has it; times and bytes are read as the text JSON spells them in.
+# RFC 8949, appendix A, without values that JSON lacks; times and bytes are decoded to their JSON text.
 READ: list[tuple[str, Any]] = [
     ("00", 0), ("17", 23), ("1818", 24), ("1b000000e8d4a51000", 1000000000000), ("3903e7", -1000),
     ("f93c00", 1.0), ("fa47c35000", 100000.0), ("fb3ff199999999999a", 1.1), ("f90001", 5.960464477539063e-8),
@@ -56,27 +56,27 @@ REFUSED = {
 
 @pytest.mark.parametrize(("example", "value"), READ)
 @pytest.mark.parametrize("mark", [b"", MARK])
-def test_examples_are_read(mark: bytes, example: str, value: Any) -> None:
+def test_rfc_examples_are_decoded(mark: bytes, example: str, value: Any) -> None:
     found, duplicates = cbor.load(mark + bytes.fromhex(example))
     assert (found, type(found), duplicates) == (value, type(value), ())
 
 
 @pytest.mark.parametrize("example", REFUSED, ids=REFUSED.values())
 @pytest.mark.parametrize("mark", [b"", MARK])
-def test_what_json_has_nothing_for_is_refused(mark: bytes, example: str) -> None:
+def test_values_without_json_equivalent_are_rejected(mark: bytes, example: str) -> None:
     with pytest.raises(BadRequest, match="not valid CBOR"):
         cbor.load(mark + bytes.fromhex(example))
 
 
 @pytest.mark.parametrize("deep", [b"\x81" * 100_000, b"\xa1\x61a" * 100_000, MARK * 100_000, b"\x9f" * 100_000])
-def test_what_is_too_deep_is_refused(deep: bytes) -> None:
+def test_too_deep_value_is_rejected(deep: bytes) -> None:
     with pytest.raises(BadRequest):
         cbor.load(deep + b"\x00")
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(data: bytes) -> None:
     try:
         found, _ = cbor.load(data)
     except BadRequest:
@@ -94,27 +94,27 @@ values = st.recursive(
 
 
 def is_object(tree: dict[str, Any]) -> bool:
-    """Return whether the type of a tree is text, or left out: nothing else is ever answered."""
+    """Return whether the type of an object is text or missing: other types are never returned."""
     return all(isinstance(tree.get(name, ""), str) for name in ("apiVersion", "kind"))
 
 
 @settings(max_examples=200)
 @given(st.dictionaries(texts, values, max_size=4).filter(is_object))
-def test_any_object_comes_back(tree: dict[str, Any]) -> None:
+def test_any_object_round_trips(tree: dict[str, Any]) -> None:
     written = cbor.dump(json.dumps(tree).encode())
     assert written.startswith(MARK)
     assert cbor.load(written) == (tree, ())
 
 
-def test_numbers_beyond_those_of_clients_come_back_as_fractions() -> None:
-    """JSON may have them; to Go clients they are floats in any medium."""
+def test_integers_above_int64_become_floats() -> None:
+    """JSON can hold them; for Go clients they are floats in any media type."""
     assert cbor.load(cbor.dump(b'{"a":18446744073709551615,"b":9223372036854775807}'))[0] == {
         "a": 2.0**64,
         "b": 2**63 - 1,
     }
 
 
-def test_texts_are_written_as_bytes() -> None:
+def test_strings_are_written_as_byte_strings() -> None:
     assert cbor.dump(b'{"a":"b","c":[300,null]}') == MARK + bytes.fromhex("a2 4161 4162 4163 82 19012cf6")
 
 
@@ -128,7 +128,7 @@ BINARY = [
 
 
 @pytest.mark.parametrize(("api_version", "kind", "path"), BINARY)
-def test_what_is_base64_in_json_are_bytes_here(api_version: str, kind: str, path: tuple[str, ...]) -> None:
+def test_base64_fields_are_written_as_bytes(api_version: str, kind: str, path: tuple[str, ...]) -> None:
     inner: Any = "/wAB"
     for name in reversed(path):
         inner = {name: [inner] if name == "webhooks" else inner}
@@ -140,18 +140,18 @@ def test_what_is_base64_in_json_are_bytes_here(api_version: str, kind: str, path
 
 
 @pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 70_000])
-def test_a_listing_is_one_value(count: int, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_is_one_cbor_value(count: int, cached_rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_json, "MOST_VALUES", 3 * count + 10)
     pods = built_in().find("", "v1", "pods")
     assert pods is not None
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
     objects = [b'{"n":%d}' % number for number in range(count)]
-    pieces = list(cbor.pieces(ListDocument(head, pods, (), objects, kept)))
+    pieces = list(cbor.pieces(ListDocument(head, pods, (), objects, cached_rows)))
     assert len(pieces) == count + 2
     assert cbor.load(b"".join(pieces))[0] == {**head, "items": [{"n": number} for number in range(count)]}
 
 
-def test_events_follow_each_other() -> None:
+def test_watch_events_are_a_sequence() -> None:
     """API concepts, Headers and media types: one event per entry of the sequence."""
     data = cbor.event("ADDED", b'{"a":1}') + cbor.event("BOOKMARK", b"{}")
     assert data.startswith(MARK)
@@ -162,7 +162,7 @@ def test_events_follow_each_other() -> None:
 
 @pytest.mark.parametrize("canonical", [False, True])
 @pytest.mark.parametrize("indefinite", [False, True])
-def test_bodies_of_other_writers_are_read(canonical: bool, indefinite: bool) -> None:
+def test_bodies_of_other_encoders_are_decoded(canonical: bool, indefinite: bool) -> None:
     tree = {"kind": "ConfigMap", "data": {"a": "b", "ü": "x" * 300}, "metadata": {"name": "x", "generation": 3}}
     data = cbor2.dumps(tree, canonical=canonical, indefinite_containers=indefinite)
     request = Request("POST", "/", headers={"content-type": "application/cbor"}, body=data)
@@ -171,6 +171,6 @@ def test_bodies_of_other_writers_are_read(canonical: bool, indefinite: bool) -> 
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\xf6", b"\x01", b"\x61a"])
-def test_a_body_is_an_object(data: bytes) -> None:
+def test_body_must_be_an_object(data: bytes) -> None:
     with pytest.raises(BadRequest, match="not an object"):
         decode_document("application/cbor", data)

@@ -1,4 +1,4 @@
-"""Compression: who gets it, what is worth it, and that the bytes come back."""
+"""Response compression: when it is used, and round trips."""
 
 import asyncio
 import gzip as plain_gzip
@@ -17,7 +17,7 @@ from controller_manager.common.api.wire import Request, Response
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
-LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
+LARGE = b"0123456789abcdef" * 8193  # one byte more than the minimum
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
         ("xgzip", False),
     ],
 )
-def test_who_wants_gzip(accepted: str, wanted: bool) -> None:
+def test_gzip_is_used_if_accepted(accepted: str, wanted: bool) -> None:
     """API concepts, Response compression."""
     request = Request("GET", "/", headers={"accept-encoding": accepted})
     response = ContentNegotiator(CACHE).pack(request, Response(200, {"content-type": "application/json"}, LARGE))
@@ -48,7 +48,7 @@ def test_who_wants_gzip(accepted: str, wanted: bool) -> None:
     assert ContentNegotiator(CACHE, compress=False).pack(request, Response(200, {}, LARGE)).body is LARGE
 
 
-def test_only_large_answers_are_worth_it() -> None:
+def test_only_large_bodies_are_compressed() -> None:
     small = Response(200, {}, LARGE[: 128 * 1024])
     assert compressed(small) is small
     found = compressed(Response(200, {"etag": "x"}, LARGE))
@@ -73,7 +73,7 @@ async def stream(chunks: list[bytes]) -> AsyncIterator[bytes]:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=50), st.integers(0, 30_000)), max_size=5))
-def test_the_bytes_come_back(pieces: list[tuple[bytes, int]]) -> None:
+def test_compressed_body_round_trips(pieces: list[tuple[bytes, int]]) -> None:
     chunks = [piece * times for piece, times in pieces]
     for body in (b"".join(chunks), stream(chunks)):
         response = compressed(Response(200, {}, body))
@@ -82,7 +82,7 @@ def test_the_bytes_come_back(pieces: list[tuple[bytes, int]]) -> None:
         assert plain == b"".join(chunks)
 
 
-async def test_compressing_much_lets_others_run() -> None:
+async def test_compression_yields_to_the_event_loop() -> None:
     turns = 0
 
     async def others() -> None:

@@ -1,4 +1,4 @@
-"""Answers in the form that was asked for; what is long comes in chunks that make up the same bytes."""
+"""Responses in the requested media type; long lists are sent in chunks."""
 
 import asyncio
 import dataclasses
@@ -26,7 +26,7 @@ from controller_manager.common.api.errors import (
     UnsupportedMediaType,
 )
 from controller_manager.common.api.wire import Request, Response
-from tests.apiserver_stub.encode.answers import (
+from tests.apiserver_stub.encode.negotiation import (
     AS_PARTIAL,
     AS_TABLE,
     CBOR,
@@ -36,7 +36,7 @@ from tests.apiserver_stub.encode.answers import (
     PROTOBUF,
     WITH_CBOR,
     YAML,
-    Represents,
+    RecordedRepresentation,
     call,
     from_protobuf,
     pod,
@@ -68,7 +68,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-async def shown(asked: APIRequest, body: Item | Items) -> Any:
+async def decoded_answer(asked: APIRequest, body: Item | Items) -> Any:
     chunks, headers = await answer(asked, Reply(body))
     return READ[headers["content-type"]](b"".join(chunks))
 
@@ -103,17 +103,15 @@ PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
         (f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,{JSON}", "get", JSON),
     ],
 )
-async def test_each_accept_header_has_its_content_type(
-    of: tuple[str, str, str], accept: str, verb: str, media: str
-) -> None:
+async def test_accept_header_decides_content_type(of: tuple[str, str, str], accept: str, verb: str, media: str) -> None:
     """API concepts, Headers and media types."""
     asked = call(accept, verb, of)
-    if of is REVIEWS and "as=Table" in accept:  # questions are no rows
+    if of is REVIEWS and "as=Table" in accept:  # reviews are not rows
         with pytest.raises(NotAcceptable):
             WITH_CBOR.check(asked)
         return
     status = Item(b'{"kind":"Status","apiVersion":"v1"}')
-    reply = Reply(ResponseStream(Represents().open) if verb == "watch" else status)
+    reply = Reply(ResponseStream(RecordedRepresentation().open) if verb == "watch" else status)
     assert (await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply)).headers["content-type"] == media
 
 
@@ -128,13 +126,13 @@ async def test_each_accept_header_has_its_content_type(
         (f"{JSON};q=0", "list"),
     ],
 )
-def test_what_nobody_offers_is_not_acceptable(accept: str, verb: str) -> None:
+def test_unsupported_accept_header_gets_406(accept: str, verb: str) -> None:
     """API concepts, Headers and media types: when none is supported, the service answers 406."""
     with pytest.raises(NotAcceptable, match="only the following media types are accepted: application/json, "):
         WITH_CBOR.check(call(accept, verb))
 
 
-def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
+def test_protobuf_is_offered_only_for_kinds_with_messages() -> None:
     """API concepts, Protobuf envelope: unavailable for resources that are defined at run time."""
     known, alone = call(f"{PROTOBUF},{JSON}"), call(PROTOBUF)
     foreign = dataclasses.replace(known.kind, group="example.com", kind="Thing", definition="")
@@ -146,14 +144,14 @@ def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
     assert FORMS.check(replace(metadata, kind=foreign)).serializer.media_type == PROTOBUF
 
 
-def test_a_part_is_known_by_its_own_kind() -> None:
+def test_subresource_uses_its_own_kind() -> None:
     whole = call(PROTOBUF, "get", DEPLOYMENTS)
     scale = replace(whole, subresource=whole.kind.subresources["scale"])
     assert FORMS.check(scale).serializer.media_type == PROTOBUF
 
 
 @pytest.mark.parametrize("accept", [CBOR, f"{CBOR},text/html"])
-def test_cbor_is_behind_its_gate(accept: str) -> None:
+def test_cbor_needs_feature_gate(accept: str) -> None:
     """API concepts, Versioning: CBORServingAndStorage is off by default."""
     with pytest.raises(NotAcceptable):
         FORMS.check(call(accept))
@@ -168,7 +166,7 @@ def test_cbor_is_behind_its_gate(accept: str) -> None:
         ("patch", "application/apply-patch+cbor", "application/json-patch+json, application/merge-patch"),
     ],
 )
-def test_bodies_in_cbor_are_behind_it_too(verb: str, media: str, named: str) -> None:
+def test_cbor_bodies_need_feature_gate(verb: str, media: str, named: str) -> None:
     whole = call(verb=verb)
     request = Request("POST", "/", headers={"content-type": media}, body=b"\xa0")
     asked = APIRequest(request, whole.user, verb, whole.kind, "", "", None, {})
@@ -178,7 +176,7 @@ def test_bodies_in_cbor_are_behind_it_too(verb: str, media: str, named: str) -> 
     assert WITH_CBOR.check(asked)
 
 
-async def test_an_object_is_answered_with_its_bytes() -> None:
+async def test_object_is_returned_unchanged() -> None:
     chunks, headers = await answer(call(verb="get"), Reply(Item(pod("a"))))
     assert chunks == [pod("a") + b"\n"]
     assert headers == {"content-type": "application/json"}
@@ -186,9 +184,9 @@ async def test_an_object_is_answered_with_its_bytes() -> None:
 
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR])
 @pytest.mark.parametrize("count", [0, 1, 2, 60])
-async def test_a_list_is_the_same_in_every_medium(accept: str, count: int) -> None:
+async def test_list_is_equal_in_every_media_type(accept: str, count: int) -> None:
     items = collection([pod(str(n)) for n in range(count)], "token", 4)
-    tree = await shown(call(accept), items)
+    tree = await decoded_answer(call(accept), items)
     assert (tree["kind"], tree["apiVersion"]) == ("PodList", "v1")
     assert tree["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
     items_of = tree.get("items", [])
@@ -199,7 +197,7 @@ async def test_a_list_is_the_same_in_every_medium(accept: str, count: int) -> No
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 300_000), min_size=1, max_size=6))
-def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int]) -> None:
+def test_long_list_is_sent_in_large_chunks(sizes: list[int]) -> None:
     items = collection([pod(str(n), size) for n, size in enumerate(sizes)])
     chunks, _ = asyncio.run(answer(call(), Reply(items)))
     tree = json.loads(b"".join(chunks))
@@ -211,7 +209,7 @@ def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int
     "accept", [YAML, PROTOBUF, CBOR, AS_TABLE, AS_PARTIAL.replace("Metadata;", "MetadataList;"), f"{JSON};pretty=1"]
 )
 @pytest.mark.parametrize("sizes", [[], [10], [10, 300_000, 20], [100_000] * 7, [1] * 200])
-async def test_any_collection_says_the_same_piece_by_piece(accept: str, sizes: list[int]) -> None:
+async def test_any_list_equals_its_chunks(accept: str, sizes: list[int]) -> None:
     items = collection([pod(str(n), size) for n, size in enumerate(sizes)])
     asked = call(accept, includeObject="Object")
     chunks, headers = await answer(asked, Reply(items))
@@ -227,9 +225,7 @@ async def test_any_collection_says_the_same_piece_by_piece(accept: str, sizes: l
     [(YAML, 200, 10, 200), (PROTOBUF, 200, 10, 12), (CBOR, 200, 10, 6), (AS_TABLE, 200, 10, 4),
      (PROTOBUF, 10, 1 << 20, 10), (CBOR, 10, 1 << 20, 10), (AS_TABLE, 10, 1 << 20, 10)],
 )  # fmt: skip
-async def test_a_long_collection_lets_others_run_while_it_is_written(
-    accept: str, count: int, size: int, breaths: int
-) -> None:
+async def test_long_list_yields_to_the_event_loop(accept: str, count: int, size: int, breaths: int) -> None:
     items, turns = collection([pod(str(n), size) for n in range(count)]), 0
 
     async def others() -> None:
@@ -260,7 +256,7 @@ async def test_a_long_collection_lets_others_run_while_it_is_written(
         ({}, "kubectl/v1.32.0", False),
     ],
 )
-async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: bool) -> None:
+async def test_browsers_and_pretty_parameter_get_indented_json(query: dict[str, str], agent: str, pretty: bool) -> None:
     plain = call(verb="get", **query)
     request = Request("GET", "/", tuple(query.items()), {"user-agent": agent})
     asked = APIRequest(request, plain.user, "get", plain.kind, "", "", None, query)
@@ -274,12 +270,12 @@ async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: b
 
 
 @pytest.mark.parametrize("accept", [AS_TABLE, AS_TABLE.replace("json", "yaml")])
-async def test_tables_stand_for_objects_and_lists(accept: str) -> None:
-    table = await shown(call(accept), collection([pod("a"), pod("b")], "token", 4))
+async def test_objects_and_lists_are_shown_as_tables(accept: str) -> None:
+    table = await decoded_answer(call(accept), collection([pod("a"), pod("b")], "token", 4))
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
     assert [row["cells"][0] for row in table["rows"]] == ["a", "b"]
-    one = await shown(call(accept, "get"), Item(pod("a")))
+    one = await decoded_answer(call(accept, "get"), Item(pod("a")))
     assert (one["metadata"], len(one["rows"])) == ({"resourceVersion": "7"}, 1)
     assert one["rows"][0]["object"] == {
         "kind": "PartialObjectMetadata",
@@ -288,32 +284,32 @@ async def test_tables_stand_for_objects_and_lists(accept: str) -> None:
     }
 
 
-async def test_old_tables_have_the_same_fields_in_their_version() -> None:
-    old = await shown(call(AS_TABLE + "beta1"), collection([pod("a")]))
-    new = await shown(call(AS_TABLE), collection([pod("a")]))
+async def test_v1beta1_tables_have_the_same_fields() -> None:
+    old = await decoded_answer(call(AS_TABLE + "beta1"), collection([pod("a")]))
+    new = await decoded_answer(call(AS_TABLE), collection([pod("a")]))
     assert old["apiVersion"] == old["rows"][0]["object"]["apiVersion"] == "meta.k8s.io/v1beta1"
     assert old["columnDefinitions"] == new["columnDefinitions"]
     assert old["rows"][0]["cells"] == new["rows"][0]["cells"]
 
 
 @pytest.mark.parametrize("media_type", [JSON, YAML, CBOR, PROTOBUF])
-async def test_metadata_stands_for_objects_and_lists(media_type: str) -> None:
+async def test_objects_and_lists_are_shown_as_metadata(media_type: str) -> None:
     accept = AS_PARTIAL.replace(JSON, media_type)
     partial = {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": {"name": "a", "resourceVersion": "7"},
     }
-    assert await shown(call(accept, "get"), Item(pod("a"))) == partial
-    listed = await shown(call(accept.replace("Metadata;", "MetadataList;")), collection([pod("a")]))
+    assert await decoded_answer(call(accept, "get"), Item(pod("a"))) == partial
+    listed = await decoded_answer(call(accept.replace("Metadata;", "MetadataList;")), collection([pod("a")]))
     assert (listed["kind"], listed["metadata"]) == ("PartialObjectMetadataList", {"resourceVersion": "9"})
     assert [item["metadata"] for item in listed["items"]] == [partial["metadata"]]
 
 
 @pytest.mark.parametrize("accept", [AS_TABLE, f"{PROTOBUF},{JSON}", YAML, CBOR])
-async def test_a_status_is_a_status_in_every_form(accept: str) -> None:
+async def test_status_is_never_converted(accept: str) -> None:
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200}
-    found = await shown(call(accept, "delete"), Item(msgspec.json.encode(status)))
+    found = await decoded_answer(call(accept, "delete"), Item(msgspec.json.encode(status)))
     assert {key: found[key] for key in ("kind", "apiVersion", "status", "code")} == {
         key: status[key] for key in ("kind", "apiVersion", "status", "code")
     }
@@ -334,7 +330,7 @@ async def test_a_status_is_a_status_in_every_form(accept: str) -> None:
         ("application/cbor-seq", JSON),
     ],
 )
-def test_refusals_come_in_the_form_that_was_asked_for(accept: str, media: str) -> None:
+def test_errors_use_the_requested_media_type(accept: str, media: str) -> None:
     refusal = TooManyRequests("slow down, ü", Details(retry_after_seconds=7))
     response = WITH_CBOR.refuse(refusal, Request("GET", "/", headers={"accept": accept}))
     assert (response.status, response.headers) == (429, {"content-type": media, "retry-after": "7"})
@@ -345,16 +341,16 @@ def test_refusals_come_in_the_form_that_was_asked_for(accept: str, media: str) -
 
 
 async def test_include_object_is_checked_for_tables() -> None:
-    tree = await shown(call(AS_TABLE, includeObject="Object"), collection([pod("a")]))
+    tree = await decoded_answer(call(AS_TABLE, includeObject="Object"), collection([pod("a")]))
     assert tree["rows"][0]["object"]["spec"]
-    tree = await shown(call(AS_TABLE, includeObject="None"), collection([pod("a")]))
+    tree = await decoded_answer(call(AS_TABLE, includeObject="None"), collection([pod("a")]))
     assert tree["rows"][0]["object"] is None
     with pytest.raises(BadRequest, match="must be 'Metadata', 'Object', 'None', or empty"):
         FORMS.check(call(AS_TABLE, includeObject="Everything"))
     assert FORMS.check(call(includeObject="Everything"))
 
 
-async def test_warnings_are_a_header_of_plain_bounded_text() -> None:
+async def test_warning_headers_are_ascii_and_limited_in_size() -> None:
     """API concepts, Field validation, rule 3."""
     texts = ('unknown field "spec.a"', "bell \a, line\nend, ü", 'unknown field "spec.a"', "")
     _, headers = await answer(call(verb="get"), Reply(Item(pod("a")), 200, texts))

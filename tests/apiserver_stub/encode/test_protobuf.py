@@ -1,4 +1,4 @@
-"""Bodies in protobuf: an object comes out as its JSON would be, and nothing that is broken does harm."""
+"""Bodies in protobuf: decoded to the same object as JSON; malformed bytes are rejected."""
 
 import contextlib
 from typing import Any
@@ -56,12 +56,12 @@ def request(body: bytes, content_type: str = MEDIA_TYPE) -> Request:
 
 
 def namespace(raw: str) -> Any:
-    """A namespace read from the bytes of its message, its envelope being silent."""
+    """Decode a namespace from the bytes of its message, in an envelope without type."""
     data = bytes.fromhex(raw)
     return decode(b"k8s\0\x12" + bytes([len(data)]) + data, *NAMESPACE)
 
 
-def test_what_kubectl_sends_is_read(can_i: bytes) -> None:
+def test_body_recorded_from_kubectl_is_decoded(can_i: bytes) -> None:
     asked = {"namespace": "default", "verb": "create", "resource": "pods"}
     assert decode(can_i, *REVIEW) == {
         "apiVersion": REVIEW[0],
@@ -72,22 +72,22 @@ def test_what_kubectl_sends_is_read(can_i: bytes) -> None:
     }
 
 
-def test_an_object_is_what_its_json_would_be(writer: Any) -> None:
+def test_decoded_object_equals_its_json(writer: Any) -> None:
     assert decode(writer.body(POD), "v1", "Pod") == POD
 
 
-def test_a_spec_that_comes_again_is_read_as_before(writer: Any) -> None:
+def test_repeated_spec_is_decoded_equally(writer: Any) -> None:
     body = writer.body(POD)
     for _ in range(4):
         found = decode(body, "v1", "Pod")
         assert found == POD
-        found["spec"]["containers"].clear()  # a tree of one's own
+        found["spec"]["containers"].clear()  # a separate tree
     status = {"phase": "Running"}
     assert decode(writer.body({**POD, "status": status}), "v1", "Pod") == {**POD, "status": status}
 
 
-def test_a_spec_of_another_kind_is_read_as_that(writer: Any) -> None:
-    """Bytes may mean one thing here and another there."""
+def test_cached_spec_is_not_reused_for_another_kind(writer: Any) -> None:
+    """The same bytes can have another meaning in another kind."""
     spec = b"\x12" + _sized(b"\x08\1")
     named = {"apiVersion": "apps/v1", "kind": "Deployment"}, {"apiVersion": "batch/v1", "kind": "Job"}
     for _ in range(4):
@@ -96,7 +96,7 @@ def test_a_spec_of_another_kind_is_read_as_that(writer: Any) -> None:
         assert job == {"parallelism": 1}
 
 
-def test_a_spec_in_two_parts_is_put_together(writer: Any) -> None:
+def test_spec_in_two_parts_is_merged(writer: Any) -> None:
     named = {"apiVersion": "apps/v1", "kind": "Deployment"}
     one, other = b"\x12" + _sized(b"\x08\1"), b"\x12" + _sized(b"\x28\2")
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_a_spec_in_two_parts_is_put_together(writer: Any) -> None:
         assert both["spec"] == {"replicas": 1, "minReadySeconds": 2}
 
 
-def test_fields_of_a_known_spec_are_counted(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_cached_spec_are_counted(writer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     body = writer.body({**POD, "metadata": {}})
     for _ in range(3):
         decode(body, "v1", "Pod")
@@ -139,12 +139,12 @@ def test_fields_of_a_known_spec_are_counted(writer: Any, monkeypatch: pytest.Mon
         ("policy/v1", "Eviction", "deleteOptions", {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}),
     ],
 )  # fmt: skip
-def test_fields_of_every_form(writer: Any, api_version: str, kind: str, field: str, value: Any) -> None:
+def test_every_field_type_is_decoded(writer: Any, api_version: str, kind: str, field: str, value: Any) -> None:
     tree = {"apiVersion": api_version, "kind": kind, field: value}
     assert decode(writer.body(tree), api_version, kind)[field] == value
 
 
-def test_schemas_of_custom_resources(writer: Any) -> None:
+def test_custom_resource_schemas_are_decoded(writer: Any) -> None:
     schema = {
         "type": "object",
         "default": {"a": []},
@@ -163,7 +163,7 @@ def test_schemas_of_custom_resources(writer: Any) -> None:
     assert decode(writer.body(tree), tree["apiVersion"], tree["kind"])["spec"] == spec
 
 
-def test_every_field_of_every_kind_has_its_number(writer: Any) -> None:
+def test_every_field_of_every_kind_has_a_number(writer: Any) -> None:
     schema = load("schema.json")
     assert {kind.removeprefix("/") for kind in schema["kinds"]} <= writer.kinds.keys()
 
@@ -177,7 +177,7 @@ def test_every_field_of_every_kind_has_its_number(writer: Any) -> None:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
-def test_any_object_comes_out_as_it_went_in(writer: Any, objects: Any, data: st.DataObject) -> None:
+def test_any_object_round_trips(writer: Any, objects: Any, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([kind for kind in writer.kinds if "/" in kind]))
     api_version, _, name = kind.rpartition("/")
     tree = {"apiVersion": api_version, "kind": name, **data.draw(objects(writer.kinds[kind]))}
@@ -191,9 +191,9 @@ def test_any_object_comes_out_as_it_went_in(writer: Any, objects: Any, data: st.
         ("0a00", {"metadata": {}}),
         ("0a030a0161", {"metadata": {"name": "a"}}),
         ("0a030a0161 0a031a0162", {"metadata": {"name": "a", "namespace": "b"}}),  # one object, in two parts
-        ("0a060a01610a0162", {"metadata": {"name": "b"}}),  # the last counts
+        ("0a060a01610a0162", {"metadata": {"name": "b"}}),  # the last one wins
         ("0a030a0161 f83f01 fa3f0178 f93f0000000000000000 fd3f00000000", {"metadata": {"name": "a"}}),  # unknown
-        ("0a02 4200", {"metadata": {}}),  # no time
+        ("0a02 4200", {"metadata": {}}),  # no time is set
         ("0a04 42020800", {"metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"}}),
         ("0a06 420408011064", {"metadata": {"creationTimestamp": "1970-01-01T00:00:01Z"}}),
         ("0a05 5a030a0161", {"metadata": {"labels": {"a": ""}}}),
@@ -203,12 +203,12 @@ def test_any_object_comes_out_as_it_went_in(writer: Any, objects: Any, data: st.
         ("0a0b 38ffffffffffffffffff01", {"metadata": {"generation": -1}}),
     ],
 )
-def test_bytes_by_hand(raw: str, tree: Any) -> None:
+def test_handwritten_bytes_are_decoded(raw: str, tree: Any) -> None:
     assert namespace(raw) == {"apiVersion": "v1", "kind": "Namespace", **tree}
 
 
 @pytest.mark.parametrize("groups", ["2204 01028001", "2001 2002 208001"])
-def test_packed_lists_are_lists(groups: str) -> None:
+def test_packed_lists_are_decoded(groups: str) -> None:
     """The `supplementalGroups` of a pod, as one field and as three."""
     pod = b"\x12" + _sized(b"\x72" + _sized(bytes.fromhex(groups)))
     tree = decode(b"k8s\0\x12" + _sized(pod), "v1", "Pod")
@@ -230,7 +230,7 @@ def test_packed_lists_are_lists(groups: str) -> None:
         ("0a0e 420c 08ffffffffffffffff7f 1000", "calendar"),
     ],
 )
-def test_broken_bytes_are_bad_requests(raw: str, why: str) -> None:
+def test_malformed_bytes_are_bad_requests(raw: str, why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         namespace(raw)
 
@@ -238,14 +238,14 @@ def test_broken_bytes_are_bad_requests(raw: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "value"), [("0800 1007 1a0161", 7), ("0801 1007 1a0161", "a"), ("0801", ""), ("", 0), ("1a0161", 0)]
 )
-def test_a_type_says_whether_it_is_a_number(raw: str, value: int | str) -> None:
+def test_int_or_string_type_is_respected(raw: str, value: int | str) -> None:
     spec = b"\x12" + _sized(b"\x0a" + _sized(bytes.fromhex(raw)))
     budget = decode(b"k8s\0\x12" + _sized(spec), "policy/v1", "PodDisruptionBudget")
     assert budget["spec"] == {"minAvailable": value}
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_numbers_are_those_of_json(writer: Any, number: float) -> None:
+def test_non_finite_numbers_are_rejected(writer: Any, number: float) -> None:
     version = {"name": "v1", "schema": {"openAPIV3Schema": {"maximum": number}}}
     tree = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -256,7 +256,7 @@ def test_numbers_are_those_of_json(writer: Any, number: float) -> None:
         decode(writer.body(tree), tree["apiVersion"], tree["kind"])
 
 
-def test_free_json_must_be_json(writer: Any) -> None:
+def test_raw_extension_must_be_json(writer: Any) -> None:
     revision = writer.message("apps.v1.ControllerRevision")
     revision.f2.f1 = b"k8s\0"
     named = {"apiVersion": "apps/v1", "kind": "ControllerRevision"}
@@ -264,7 +264,7 @@ def test_free_json_must_be_json(writer: Any) -> None:
         decode(writer.wrap(revision.SerializeToString(), named), *named.values())
 
 
-def test_free_json_must_not_make_the_object_too_deep(writer: Any) -> None:
+def test_depth_of_raw_extension_is_limited(writer: Any) -> None:
     data: Any = {}
     for _ in range(DEEPEST - 1):
         data = {"a": data}
@@ -274,7 +274,7 @@ def test_free_json_must_not_make_the_object_too_deep(writer: Any) -> None:
 
 
 @pytest.mark.parametrize("levels", [50, 5_000])
-def test_depth_is_bounded(writer: Any, levels: int) -> None:
+def test_depth_is_limited(writer: Any, levels: int) -> None:
     schema = b""
     for _ in range(levels):
         schema = b"\xe2\x01" + _sized(schema)
@@ -297,14 +297,14 @@ def _sized(data: bytes) -> bytes:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=40), st.integers(0, 120), st.integers(0, 20))
-def test_garbage_is_read_or_refused(can_i: bytes, garbage: bytes, at: int, cut: int) -> None:
+def test_any_bytes_are_decoded_or_rejected(can_i: bytes, garbage: bytes, at: int, cut: int) -> None:
     with contextlib.suppress(BadRequest):
         decode(can_i[:at] + garbage + can_i[at + cut :], *REVIEW)
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
-def test_what_the_official_package_refuses_is_refused(writer: Any, data: bytes) -> None:
+def test_bytes_rejected_by_protobuf_package_are_rejected(writer: Any, data: bytes) -> None:
     pod = writer.message("core.v1.Pod")
     try:
         pod.ParseFromString(data)
@@ -313,7 +313,7 @@ def test_what_the_official_package_refuses_is_refused(writer: Any, data: bytes) 
             decode(writer.wrap(data, {}), "v1", "Pod")
 
 
-def test_the_envelope_says_what_is_inside(writer: Any) -> None:
+def test_envelope_must_name_the_expected_kind(writer: Any) -> None:
     body = writer.body(POD)
     assert decode_body(request(body, f"{MEDIA_TYPE}; charset=x"), "v1", "Pod").tree == POD
     with pytest.raises(BadRequest, match=r"kind in the data \(Pod\) does not match the expected kind \(Secret\)"):
@@ -328,12 +328,12 @@ def test_the_envelope_says_what_is_inside(writer: Any) -> None:
             decode_body(request(broken), "v1", "Pod")
 
 
-def test_kinds_without_messages_are_not_read_in_protobuf(can_i: bytes) -> None:
+def test_kinds_without_messages_reject_protobuf(can_i: bytes) -> None:
     with pytest.raises(UnsupportedMediaType, match="application/json, application/yaml"):
         decode_body(request(can_i), "example.com/v1", "Pod")
 
 
-def test_options_of_a_delete_are_in_every_group(writer: Any) -> None:
+def test_delete_options_are_read_in_every_group(writer: Any) -> None:
     options = writer.message("meta.v1.DeleteOptions")
     options.f1, options.f4 = 0, "Orphan"
     options.f5.append("All")

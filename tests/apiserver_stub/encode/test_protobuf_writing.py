@@ -1,4 +1,4 @@
-"""Answers in protobuf: byte for byte what an independent writer makes of an object, and read back as that object."""
+"""Responses in protobuf: equal to those of an independent encoder, and decoded back."""
 
 import json
 from typing import Any
@@ -23,8 +23,8 @@ def body(tree: Any, api_version: str, kind: str) -> bytes:
     return envelope(api_version, kind, raw(json.dumps(tree).encode(), api_version, kind))
 
 
-def again(tree: Any, api_version: str, kind: str) -> Any:
-    """The object after a journey through protobuf, without its type."""
+def round_trip(tree: Any, api_version: str, kind: str) -> Any:
+    """The object after encoding and decoding, without its type."""
     found = decode(body(tree, api_version, kind), "v1", "Anything")
     assert (found.pop("apiVersion"), found.pop("kind")) == (api_version, kind)
     return found
@@ -38,39 +38,37 @@ def without_head(field: bytes) -> bytes:
     return content
 
 
-def hollow(value: Any) -> bool:
-    """Whether nothing is said."""
+def is_empty(value: Any) -> bool:
+    """Whether a value holds nothing."""
     if isinstance(value, dict):
-        return all(map(hollow, value.values()))
+        return all(map(is_empty, value.values()))
     return value in ("", "0", 0, False, None, [])
 
 
-def within(tree: Any, found: Any) -> bool:
-    """Whether all of an object is there; what is there beyond it says nothing."""
+def is_contained(tree: Any, found: Any) -> bool:
+    """Whether all of an object is in another, whose further values are empty."""
     if isinstance(tree, list) and isinstance(found, list) and len(tree) == len(found):
-        return all(map(within, tree, found))
+        return all(map(is_contained, tree, found))
     if not isinstance(tree, dict) or not isinstance(found, dict):
         return bool(tree == found)
-    kept = (within(value, found[name]) if name in found else hollow(value) for name, value in tree.items())
-    return all(kept) and all(hollow(found[name]) for name in found.keys() - tree.keys())
+    kept = (is_contained(value, found[name]) if name in found else is_empty(value) for name, value in tree.items())
+    return all(kept) and all(is_empty(found[name]) for name in found.keys() - tree.keys())
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.data())
-def test_any_object_is_written_as_the_official_package_writes_it(
-    whole_writer: Any, objects: Any, data: st.DataObject
-) -> None:
+def test_any_object_is_encoded_like_protobuf_package(whole_writer: Any, objects: Any, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([kind for kind in whole_writer.kinds if "/" in kind]))
     api_version, _, name = kind.rpartition("/")
     tree = data.draw(objects(whole_writer.kinds[kind]))
     written = raw(json.dumps(tree).encode(), api_version, name)
     assert without_head(written) == whole_writer.raw(whole_writer.kinds[kind], tree)
-    found = again(tree, api_version, name)
-    assert within(tree, found)
+    found = round_trip(tree, api_version, name)
+    assert is_contained(tree, found)
     assert raw(json.dumps(found).encode(), api_version, name) == written
 
 
-def test_what_kubectl_sends_is_what_is_written(can_i: bytes) -> None:
+def test_body_recorded_from_kubectl_is_encoded_equally(can_i: bytes) -> None:
     assert body(decode(can_i, *REVIEW), *REVIEW) == can_i
 
 
@@ -84,8 +82,8 @@ def test_what_kubectl_sends_is_what_is_written(can_i: bytes) -> None:
         ({"finalizers": None, "invented": {"a": 1}}, "1200"),
     ],
 )
-def test_bytes_by_hand(spec: Any, written: str) -> None:
-    """What is no pointer is written even when nobody gave it; null and what nobody knows are passed over."""
+def test_handwritten_bytes_are_encoded(spec: Any, written: str) -> None:
+    """Fields that are not pointers are written even when unset; null and unknown fields are skipped."""
     nothing = "0a 10 0a00 1200 1a00 2200 2a00 3200 3800 4200"
     expected = bytes.fromhex(nothing + written + "1a02 0a00")
     assert without_head(raw(json.dumps({"kind": "Namespace", "spec": spec}).encode(), "v1", "Namespace")) == expected
@@ -114,12 +112,12 @@ def test_bytes_by_hand(spec: Any, written: str) -> None:
         ("v1", "DeleteOptions", "propagationPolicy", "Orphan"),
     ],
 )  # fmt: skip
-def test_fields_of_every_form(api_version: str, kind: str, field: str, value: Any) -> None:
-    assert again({field: value}, api_version, kind)[field] == value
+def test_every_field_type_is_encoded(api_version: str, kind: str, field: str, value: Any) -> None:
+    assert round_trip({field: value}, api_version, kind)[field] == value
 
 
-def test_maps_are_written_in_the_order_of_their_keys() -> None:
-    """The same object is always the same bytes."""
+def test_maps_are_written_sorted_by_key() -> None:
+    """Equal objects have equal bytes."""
     keys = ["z", "ü", "", "ab", "a", "𝄞", "B"]
     written = [
         raw(json.dumps({"data": dict.fromkeys(order, "v")}).encode(), "v1", "ConfigMap")
@@ -128,7 +126,7 @@ def test_maps_are_written_in_the_order_of_their_keys() -> None:
     assert written[0] == written[1]
 
 
-def test_schemas_of_custom_resources() -> None:
+def test_custom_resource_schemas_are_encoded() -> None:
     schema: Any = {
         "default": {"a": []},
         "enum": [1, "a", None],
@@ -140,12 +138,12 @@ def test_schemas_of_custom_resources() -> None:
         "dependencies": {"a": ["b"], "c": {"items": [{"type": "string"}]}},
         "x-kubernetes-preserve-unknown-fields": False,
     }
-    [version] = again({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}, *CRD)["spec"]["versions"]
+    [version] = round_trip({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}, *CRD)["spec"]["versions"]
     assert version["schema"]["openAPIV3Schema"] == schema
 
 
 @pytest.mark.parametrize("field", ["items", "not", "additionalProperties"])
-def test_the_deepest_object_is_written(field: str) -> None:
+def test_deepest_object_is_encoded(field: str) -> None:
     schema: Any = {}
     for _ in range(DEEPEST - 8):
         schema = {field: schema}
@@ -153,7 +151,7 @@ def test_the_deepest_object_is_written(field: str) -> None:
     assert raw(json.dumps(tree).encode(), *CRD)
 
 
-def test_what_can_be_answered_is_known() -> None:
+def test_kinds_with_messages_are_known() -> None:
     for kind in load("schema.json")["kinds"]:
         assert knows(*kind.removeprefix("/").rsplit("/", 1))
     assert knows("v1", "Status")
@@ -166,8 +164,8 @@ def test_what_can_be_answered_is_known() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
-def test_a_collection_is_a_list(size: int) -> None:
-    """API concepts, Protobuf envelope: of a list as of any object; chunks hold whole items, of about 512 KiB."""
+def test_collection_is_encoded_as_list(size: int) -> None:
+    """API concepts, Protobuf envelope: also for lists; chunks hold whole items, of about 512 KiB."""
     items = [{"metadata": {"name": f"c-{n}"}, "data": {"k": "x" * size}} for n in range(size and 5)]
     metadata = {"resourceVersion": "7", "continue": "go on", "remainingItemCount": 0}
     raws = [raw(json.dumps(item).encode(), "v1", "ConfigMap") for item in items]
@@ -175,10 +173,10 @@ def test_a_collection_is_a_list(size: int) -> None:
     assert max(map(len, pieces)) < 1 << 20
     tree = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items}
     assert b"".join(pieces) == body(tree, "v1", "ConfigMapList")
-    assert within(tree, decode(b"".join(pieces), "v1", "Anything"))
+    assert is_contained(tree, decode(b"".join(pieces), "v1", "Anything"))
 
 
-def test_an_event_holds_an_object_in_its_envelope(whole_writer: Any) -> None:
+def test_watch_event_contains_object_envelope(whole_writer: Any) -> None:
     told = body({"metadata": {"name": "n"}}, "v1", "Namespace")
     framed = frame("ADDED", told)
     assert int.from_bytes(framed[:4], "big") == len(framed) - 4
@@ -193,34 +191,34 @@ def rows_of(count: int) -> list[Row]:
     return [Row("configmaps", tree["metadata"]["name"], 1, json.dumps(tree).encode()) for tree in named]
 
 
-def test_rows_are_shown_whole_or_by_their_metadata(kept: Any) -> None:
+def test_rows_are_encoded_whole_or_as_metadata(cached_rows: Any) -> None:
     kind = built_in().find("", "v1", "configmaps")
     assert kind is not None
     [row] = rows_of(1)
     tree = json.loads(row.data)
     for partial, expected in ((False, tree), (True, {"metadata": tree["metadata"]})):
         encoder = row_encoder(kind, partial)
-        kept.clear()
-        found = decode(encoder.whole(row, kept), "v1", "Anything")
+        cached_rows.clear()
+        found = decode(encoder.whole(row, cached_rows), "v1", "Anything")
         assert found == {"apiVersion": encoder.api_version, "kind": encoder.kind, **expected}
 
 
-def test_a_row_is_encoded_once(kept: Any) -> None:
+def test_row_is_encoded_once(cached_rows: Any) -> None:
     made: list[bytes] = []
     encoder = RowEncoder("v1", "ConfigMap", "a", lambda data: made.append(data) or data[:4])
     [row] = rows_of(1)
-    assert [encoder.raw(row, kept) for _ in range(2)] == [row.data[:4]] * 2
-    assert encoder.whole(row, kept) == envelope("v1", "ConfigMap", row.data[:4])
-    assert encoder.event("ADDED", row, kept) == frame("ADDED", envelope("v1", "ConfigMap", row.data[:4]))
+    assert [encoder.raw(row, cached_rows) for _ in range(2)] == [row.data[:4]] * 2
+    assert encoder.whole(row, cached_rows) == envelope("v1", "ConfigMap", row.data[:4])
+    assert encoder.event("ADDED", row, cached_rows) == frame("ADDED", envelope("v1", "ConfigMap", row.data[:4]))
     assert made == [row.data]
 
 
-def test_rows_are_shown_in_the_version_that_is_asked_for(kept: Any) -> None:
-    """What is stored in one version is written in another."""
+def test_rows_are_encoded_in_requested_version(cached_rows: Any) -> None:
+    """Rows stored in one version are written in another."""
     kind = built_in().find("events.k8s.io", "v1", "events")
     assert kind is not None
     assert kind.from_storage is not None
     stored = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "boo", "reason": "R"}
     row = Row("events", "default/e", 1, json.dumps(stored).encode())
-    found = decode(row_encoder(kind, partial=False).whole(row, kept), "v1", "Anything")
+    found = decode(row_encoder(kind, partial=False).whole(row, cached_rows), "v1", "Anything")
     assert (found["apiVersion"], found["kind"], found["note"]) == ("events.k8s.io/v1", "Event", "boo")

@@ -1,4 +1,4 @@
-"""The cache of representations: current rows only, within its bounds, and of use however much is asked for."""
+"""The cache of representations: holds current rows only, within its size limit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
 
-FORM = 872  # bytes of an encoded row, which takes 1000 with its entry
+FORM = 872  # bytes of an encoded row, which takes 1000 with its cache entry
 
 
 class Rows:
@@ -39,7 +39,7 @@ class Rows:
             await self.write(resource, f"{number:04d}")
 
     def list(self, resource: str, name: str = "protobuf", size: int = FORM) -> int:
-        """How many rows need not be encoded."""
+        """List all rows; return how many were cached."""
         return self.encode(resource, tuple(self.store.snapshot(resource).items()), name, size)
 
     def encode(self, resource: str, rows: tuple[Row, ...], name: str = "protobuf", size: int = FORM) -> int:
@@ -75,7 +75,7 @@ async def test_rows_are_encoded_once_in_each_representation(store: WatchCache) -
     assert sum(rows.cache.sizes) == 20_000
 
 
-async def test_what_is_superseded_or_deleted_takes_no_room(store: WatchCache) -> None:
+async def test_replaced_and_deleted_rows_leave_the_cache(store: WatchCache) -> None:
     rows = Rows(store, 1 << 20)
     await rows.fill("pods", 3)
     rows.list("pods"), rows.list("pods", "table")
@@ -89,8 +89,8 @@ async def test_what_is_superseded_or_deleted_takes_no_room(store: WatchCache) ->
     assert sum(rows.cache.sizes) == 0
 
 
-async def test_what_is_no_more_current_is_not_kept(store: WatchCache) -> None:
-    """A list of the past, or one that was overtaken while it was encoded."""
+async def test_outdated_rows_are_not_cached(store: WatchCache) -> None:
+    """A list of the past, or one that was outdated while it was encoded."""
     rows = Rows(store, 1 << 20)
     await rows.fill("pods", 2)
     before = tuple(store.snapshot("pods").items())
@@ -100,7 +100,7 @@ async def test_what_is_no_more_current_is_not_kept(store: WatchCache) -> None:
     assert sum(rows.cache.sizes) == 1000
 
 
-async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(store: WatchCache) -> None:
+async def test_lists_larger_than_cache_are_cached_in_part(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     assert [rows.list("pods") for _ in range(3)] == [0, 30, 30]
@@ -111,7 +111,7 @@ async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(sto
     assert 13 <= rows.list("secrets") <= 16
 
 
-async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: WatchCache) -> None:
+async def test_small_list_is_cached_beside_large_one(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     await rows.fill("nodes", 10)
@@ -121,7 +121,7 @@ async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: WatchC
         assert rows.list("nodes") == 10
 
 
-async def test_what_nobody_asks_for_any_more_makes_room(store: WatchCache) -> None:
+async def test_unused_representations_are_evicted(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     rows.list("pods", "table"), rows.list("pods")
@@ -133,7 +133,7 @@ async def test_what_nobody_asks_for_any_more_makes_room(store: WatchCache) -> No
     assert rows.list("pods", "table") == 0
 
 
-async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: WatchCache) -> None:
+async def test_oversized_representation_evicts_nothing(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 20)
     await rows.fill("secrets", 2)
@@ -142,7 +142,7 @@ async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: Wat
     assert rows.list("pods") == 20
 
 
-async def test_the_oldest_events_go_first(store: WatchCache) -> None:
+async def test_oldest_events_are_evicted_first(store: WatchCache) -> None:
     cache = RepresentationCache(store, 160_000)
     rows = [Row("pods", str(number), number, b"{}") for number in range(20)]
     for row in rows:
@@ -151,7 +151,7 @@ async def test_the_oldest_events_go_first(store: WatchCache) -> None:
     assert cache.find_event(rows[-1], "MODIFIED", "json") is cache.find_event(rows[-1], "ADDED", "yaml") is None
 
 
-async def test_an_event_takes_as_much_as_the_row_it_keeps_alive(store: WatchCache) -> None:
+async def test_cached_event_counts_the_size_of_its_row(store: WatchCache) -> None:
     cache = RepresentationCache(store, 160_000)
     for number in range(20):
         cache.keep_event(Row("pods", str(number), number, b"x" * 3000), "ADDED", "metadata", b"{}")
@@ -172,7 +172,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, size=st.integers(0, 20_000))
 @settings(max_examples=200, deadline=None)
-def test_the_cache_is_right_and_within_its_bounds_after_any_steps(steps: list[Any], size: int) -> None:
+def test_cache_stays_correct_and_bounded_after_any_steps(steps: list[Any], size: int) -> None:
     virtual.run(_check(steps, size))
 
 

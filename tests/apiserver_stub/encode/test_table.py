@@ -1,4 +1,4 @@
-"""Tables: their frame, and the cells of every kind that has a printer."""
+"""Tables: their structure, and the cells of every kind with a printer."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -275,24 +275,24 @@ KINDS: list[tuple[str, str, dict, list]] = [
 
 
 @pytest.mark.parametrize(("group", "kind", "members", "expected"), KINDS)
-def test_cells(group: str, kind: str, members: dict, expected: list) -> None:
+def test_cells_of_kinds(group: str, kind: str, members: dict, expected: list) -> None:
     assert _cells(group, kind, _object(**members)) == expected
 
 
-def test_every_printer_is_tested_here_or_beside() -> None:
+def test_every_printer_is_tested() -> None:
     beside = {("", "Pod"), ("", "Service"), ("", "Endpoints"), ("batch", "Job")}
     beside.add(("autoscaling", "HorizontalPodAutoscaler"))
     assert {(group, kind) for group, kind, _, _ in KINDS} | beside >= PRINTERS.keys()
 
 
 @pytest.mark.parametrize("kind", PRINTERS)
-def test_a_bare_object_fills_every_column(kind: tuple[str, str]) -> None:
+def test_minimal_object_fills_every_column(kind: tuple[str, str]) -> None:
     cells = _cells(*kind, {"metadata": {"name": "bare"}})
     assert len(cells) == len(PRINTERS[kind].columns)
     assert "bare" in cells
 
 
-def test_every_table_of_columns_is_read() -> None:
+def test_every_column_table_is_used() -> None:
     read = {tuple(column[:4] for column in printer.columns) for printer in PRINTERS.values()}
     assert {tuple(map(tuple, table)) for table in load("columns.json").values()} <= read
 
@@ -307,7 +307,7 @@ def test_column_definitions() -> None:
     assert [(c["name"], c["type"]) for c in default] == [("Name", "string"), ("Created At", "date")]
 
 
-def test_rows_carry_what_was_asked_for() -> None:
+def test_rows_contain_the_requested_object() -> None:
     tree = {"kind": "Pod", "apiVersion": "v1", **_object(metadata={"labels": {"a": "1"}}), "spec": {}}
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree["metadata"]}
     for include, carried in {"": partial, "Metadata": partial, "Object": tree, "None": None}.items():
@@ -318,7 +318,7 @@ def test_rows_carry_what_was_asked_for() -> None:
         check_include("Everything")
 
 
-def test_the_frame_and_the_metadata_of_lists_and_objects() -> None:
+def test_table_has_metadata_of_list_or_object() -> None:
     tabulator = Tabulator(POD, NOW)
     head = tabulator.head({"resourceVersion": "9", "continue": "token"})
     assert (head["kind"], head["apiVersion"]) == ("Table", "meta.k8s.io/v1")
@@ -338,15 +338,15 @@ def test_the_frame_and_the_metadata_of_lists_and_objects() -> None:
         (730 * 86400, "2y"), (735 * 86400, "2y5d"), (9 * 365 * 86400 + 86400, "9y"),
     ],
 )  # fmt: skip
-def test_durations(seconds: float, text: str) -> None:
+def test_duration_text(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_missing_time_is_unknown() -> None:
+def test_missing_creation_time_is_unknown() -> None:
     assert _cells("", "ServiceAccount", {"metadata": {"name": "x"}}) == ["x", "<unknown>"]
 
 
-def test_selectors() -> None:
+def test_selector_text() -> None:
     expressions = [
         {"key": "d", "operator": "DoesNotExist"},
         {"key": "c", "operator": "Exists"},
@@ -356,7 +356,7 @@ def test_selectors() -> None:
     assert selector(None) == selector({}) == "<none>"
 
 
-def test_labels_are_sorted_as_they_are_written() -> None:
+def test_labels_are_sorted() -> None:
     assert (
         labels({"app": "web", "app.kubernetes.io/name": "x", "app-id": "1"})
         == "app-id=1,app.kubernetes.io/name=x,app=web"

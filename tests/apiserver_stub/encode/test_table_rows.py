@@ -1,4 +1,4 @@
-"""Rows of tables that are kept with the objects: written once, right at any time, small."""
+"""Cached table rows: written once, correct at any time, small."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,7 +26,7 @@ def row_of(tree: Any) -> Row:
 
 
 def expected(printer: Printer, tree: dict[str, Any], now: datetime) -> list[Any]:
-    """The cells, each age worked out by itself."""
+    """The cells, with each age computed separately."""
 
     def shown(cell: Any) -> Any:
         if not isinstance(cell, Since):
@@ -39,8 +39,14 @@ def expected(printer: Printer, tree: dict[str, Any], now: datetime) -> list[Any]
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data(), moments=st.lists(TIMES, min_size=2, max_size=3), include=INCLUDES, version=VERSIONS)
-def test_a_kept_row_is_at_any_time_what_a_fresh_one_is(
-    writer: Any, objects: Any, kept: Any, data: st.DataObject, moments: list[datetime], include: str, version: str
+def test_cached_row_equals_fresh_row(
+    writer: Any,
+    objects: Any,
+    cached_rows: Any,
+    data: st.DataObject,
+    moments: list[datetime],
+    include: str,
+    version: str,
 ) -> None:
     kind: ResourceInfo = data.draw(st.sampled_from(SHOWN))
     tree = data.draw(objects(writer.kinds[f"{kind.api_version}/{kind.kind}"]))
@@ -49,9 +55,9 @@ def test_a_kept_row_is_at_any_time_what_a_fresh_one_is(
     row = row_of(tree)
     for now in moments:
         tabulator = Tabulator(kind.printer, now, include, version)
-        found = tabulator.row_of(kept, row, row.data)
+        found = tabulator.row_of(cached_rows, row, row.data)
         assert found == tabulator.row(row.data)
-        assert tabulator.one_of(kept, row, row.data, headed=False) == tabulator.one(row.data, headed=False)
+        assert tabulator.one_of(cached_rows, row, row.data, headed=False) == tabulator.one(row.data, headed=False)
         shown = orjson.loads(found)
         assert shown["cells"] == expected(kind.printer, tree, now)
         partial = {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": tree["metadata"]}
@@ -59,12 +65,14 @@ def test_a_kept_row_is_at_any_time_what_a_fresh_one_is(
 
 
 @pytest.mark.parametrize("text", ["\0", 'a\0"b', "2026-01-01T00:00:00Z", ',"object":', "%b\\u0000", "𝄞\n"])
-def test_no_text_is_taken_for_an_age(kept: Any, text: str) -> None:
+def test_text_is_not_mistaken_for_an_age(cached_rows: Any, text: str) -> None:
     tree = {"metadata": {"name": text, "resourceVersion": "7"}, "type": text, "message": text, "reason": text}
     row = row_of({**tree, "firstTimestamp": "2026-01-01T00:00:00Z"})
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for later in (0, 60):
-        shown = orjson.loads(Tabulator(EVENTS.printer, now + timedelta(seconds=later)).row_of(kept, row, row.data))
+        shown = orjson.loads(
+            Tabulator(EVENTS.printer, now + timedelta(seconds=later)).row_of(cached_rows, row, row.data)
+        )
         age = f"{later}s"
         assert shown["cells"] == [age, text, text, "", "", "", text.strip(), age, 1, text]
         assert shown["object"]["metadata"] == tree["metadata"]
@@ -79,19 +87,19 @@ EVENTS = next(kind for kind in SHOWN if kind.api_version == "v1" and kind.kind =
     [{"kind": "X"}, {"kind": "X", "metadata": {}}, {"spec": {"metadata": {"a": 1}}, "metadata": {"name": "x"}},
      {"kind": '"metadata":', "metadata": {"name": "x"}}, {"spec": {"metadata": {"name": "x"}}}],
 )  # fmt: skip
-def test_the_metadata_are_found_wherever_they_stand(tree: dict[str, Any], include: str) -> None:
+def test_metadata_is_found_at_any_position(tree: dict[str, Any], include: str) -> None:
     shown = orjson.loads(Tabulator(EVENTS.printer, datetime(2026, 1, 1, tzinfo=UTC), include).row(orjson.dumps(tree)))
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree.get("metadata", {})}
     assert shown["object"] == {"Object": tree, "None": None}.get(include, partial)
     assert shown["cells"][-1] == tree.get("metadata", {}).get("name", "")
 
 
-def test_what_is_kept_is_small_and_serves_every_table(kept: Any) -> None:
+def test_cached_row_is_small_and_serves_every_table(cached_rows: Any) -> None:
     metadata = {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"a": "b" * 100_000}}
     row = row_of({"kind": "Event", "metadata": metadata})
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for include in ("Metadata", "None", "Object"):
         for version in ("meta.k8s.io/v1", "meta.k8s.io/v1beta1"):
-            Tabulator(EVENTS.printer, now, include, version).row_of(kept, row, row.data)
-    (written,) = kept.values()
+            Tabulator(EVENTS.printer, now, include, version).row_of(cached_rows, row, row.data)
+    (written,) = cached_rows.values()
     assert len(written) < 200

@@ -1,4 +1,4 @@
-"""Tables of the kinds whose cells tell a state: pods, services, endpoints, jobs and autoscalers."""
+"""Tables of kinds whose cells show a state: pods, services, endpoints, jobs and autoscalers."""
 
 import json
 from datetime import UTC, datetime
@@ -145,14 +145,14 @@ PODS: dict[str, tuple[dict, dict, dict, list]] = {
 
 
 @pytest.mark.parametrize("case", PODS.values(), ids=PODS)
-def test_pods(case: tuple[dict, dict, dict, list]) -> None:
+def test_pod_cells(case: tuple[dict, dict, dict, list]) -> None:
     metadata, spec, status, expected = case
     spec = {"containers": [{"name": "a"}], **spec}
     cells = _cells("", "Pod", metadata=metadata, spec=spec, status=status)
     assert cells == ["x", *expected, "4m", "<none>", "<none>", "<none>", "<none>"]
 
 
-def test_the_wide_cells_of_a_pod() -> None:
+def test_wide_pod_cells() -> None:
     spec = {"containers": [], "nodeName": "n1", "readinessGates": [{"conditionType": "a"}, {"conditionType": "b"}]}
     conditions = [{"type": "a", "status": "True"}, {"type": "b", "status": "False"}]
     status = {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "nominatedNodeName": "n2"}
@@ -161,7 +161,7 @@ def test_the_wide_cells_of_a_pod() -> None:
 
 
 @pytest.mark.parametrize(("phase", "done"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)])
-def test_the_row_of_a_pod_that_is_done_says_so(phase: str, done: bool) -> None:
+def test_row_of_completed_pod_has_a_condition(phase: str, done: bool) -> None:
     conditions = _row("", "Pod", status={"phase": phase}).get("conditions", [])
     assert [(c["type"], c["status"], c["reason"]) for c in conditions] == [("Completed", "True", phase)] * done
 
@@ -185,7 +185,7 @@ SERVICES: dict[str, tuple[dict, dict, list]] = {
 
 
 @pytest.mark.parametrize("case", SERVICES.values(), ids=SERVICES)
-def test_services(case: tuple[dict, dict, list]) -> None:
+def test_service_cells(case: tuple[dict, dict, list]) -> None:
     spec, status, (*expected, selected) = case
     assert _cells("", "Service", spec=spec, status=status) == ["x", *expected, "4m", selected]
 
@@ -208,7 +208,7 @@ def _addresses(*ips: str) -> list[dict]:
         ),
     ],
 )  # fmt: skip
-def test_endpoints(subsets: list, shown: str) -> None:
+def test_endpoints_cells(subsets: list, shown: str) -> None:
     assert _cells("", "Endpoints", subsets=subsets) == ["x", shown, "4m"]
 
 
@@ -233,11 +233,11 @@ def _conditions(*types: str) -> list[dict]:
         ({}, {}, {"conditions": [{"type": "Complete", "status": "False"}]}, ["Running", "0/1", ""]),
     ],
 )  # fmt: skip
-def test_jobs(metadata: dict, spec: dict, status: dict, expected: list) -> None:
+def test_job_cells(metadata: dict, spec: dict, status: dict, expected: list) -> None:
     assert _cells("batch", "Job", metadata=metadata, spec=spec, status=status)[1:4] == expected
 
 
-def test_the_wide_cells_of_a_job() -> None:
+def test_wide_job_cells() -> None:
     template = {"spec": {"containers": [{"name": "a", "image": "a:1"}]}}
     spec = {"template": template, "selector": {"matchLabels": {"job": "x"}}}
     assert _cells("batch", "Job", spec=spec)[4:] == ["4m", "a", "a:1", "job=x"]
@@ -270,7 +270,7 @@ AVERAGE = _metric("Object", "object", {"averageValue": "5"})
         ([CPU, QUEUE, PER_POD, AVERAGE], [], "cpu: <unknown>/80%, <unknown>/30 + 2 more..."),
     ],
 )
-def test_autoscalers(metrics: list, current: list, shown: str) -> None:
+def test_autoscaler_cells(metrics: list, current: list, shown: str) -> None:
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 9, "metrics": metrics}
     status = {"currentReplicas": 2, "currentMetrics": current}
     cells = _cells("autoscaling", "HorizontalPodAutoscaler", spec=spec, status=status)
@@ -278,13 +278,13 @@ def test_autoscalers(metrics: list, current: list, shown: str) -> None:
 
 
 @pytest.mark.parametrize("type_", [["Pods"], {}, None, 7])
-def test_an_annotation_that_nobody_means_does_no_harm(type_: Any) -> None:
+def test_unknown_metrics_annotation_is_shown_as_unknown_type(type_: Any) -> None:
     annotations = {"autoscaling.alpha.kubernetes.io/metrics": json.dumps([{"type": type_, "pods": {"x": 1}}])}
     found = {"apiVersion": "autoscaling/v1", "metadata": {"annotations": annotations}, "spec": {}}
     assert _cells("autoscaling", "HorizontalPodAutoscaler", **found)[2] == "<unknown type>"
 
 
-def test_an_autoscaler_of_version_1() -> None:
+def test_autoscaler_v1_cells() -> None:
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "minReplicas": 1, "maxReplicas": 9}
     spec["targetCPUUtilizationPercentage"] = 80
     status = {"currentCPUUtilizationPercentage": 35}

@@ -1,4 +1,4 @@
-"""Events of watches in the representation that was asked for."""
+"""Watch events in the requested representation."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from controller_manager.common.api.errors import (
     Expired,
 )
 from controller_manager.common.api.protobuf.wire import fields
-from tests.apiserver_stub.encode.answers import (
+from tests.apiserver_stub.encode.negotiation import (
     AS_PARTIAL,
     AS_TABLE,
     CBOR,
@@ -21,7 +21,7 @@ from tests.apiserver_stub.encode.answers import (
     KINDS,
     PROTOBUF,
     WITH_CBOR,
-    Represents,
+    RecordedRepresentation,
     call,
     from_protobuf,
     pod,
@@ -29,8 +29,8 @@ from tests.apiserver_stub.encode.answers import (
 
 
 async def opened(asked: APIRequest) -> EventEncoder:
-    """How a watch would tell its events."""
-    found = Represents()
+    """The event encoder of a watch."""
+    found = RecordedRepresentation()
     await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(ResponseStream(found.open)))
     return found.last
 
@@ -41,7 +41,7 @@ def event(represent: EventEncoder, kind: str, data: bytes) -> Any:
     return tree["object"]
 
 
-async def test_only_the_first_table_of_a_watch_has_columns() -> None:
+async def test_only_first_table_of_watch_has_columns() -> None:
     first = await opened(call(AS_TABLE, "watch"))
     later = first.rest
     assert later is not None
@@ -54,7 +54,7 @@ async def test_only_the_first_table_of_a_watch_has_columns() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS.all() if kind.persisted], ids=lambda kind: kind.name)
-async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
+async def test_bookmark_is_a_table_row_with_resource_version(kind: Any) -> None:
     asked = call(AS_TABLE, "watch", (kind.group, kind.version, kind.plural))
     mark = bookmark(kind.api_version, kind.kind, 8, zero_object(kind.name, kind.schema))
     table = event(await opened(asked), "BOOKMARK", mark)
@@ -63,14 +63,14 @@ async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
     assert table["rows"][0]["object"]["metadata"]["resourceVersion"] == "8"
 
 
-async def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
+async def test_end_of_initial_events_is_marked_without_objects() -> None:
     represent = await opened(call(AS_TABLE, "watch", includeObject="None"))
     end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, {}, initial_end=True))
     assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, {}))["rows"][0]["object"] is None
 
 
-async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
+async def test_watch_error_uses_the_media_type_of_the_watch() -> None:
     """API concepts, Watching, rule 4, and Errors."""
     refusal = Expired("too old resource version")
     for accept in (JSON, AS_TABLE, AS_PARTIAL):
@@ -85,7 +85,7 @@ async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
     assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
 
 
-async def test_watches_share_their_lines_by_form_only() -> None:
+async def test_encoded_events_are_shared_by_representation() -> None:
     accepts = ["", JSON, f"{JSON};pretty=1", PROTOBUF, CBOR, AS_TABLE, AS_TABLE + "beta1", AS_PARTIAL]
     names = [(await opened(call(accept, "watch"))).name for accept in accepts]
     assert len(set(names)) == len(names) - 2

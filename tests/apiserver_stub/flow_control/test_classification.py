@@ -1,4 +1,4 @@
-"""Which schema, which flow and which queues a request has."""
+"""The flow schema, flow and queues of a request."""
 
 from collections.abc import Sequence
 
@@ -63,9 +63,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x"
         (User("stranger"), "GET", "/api/v1/pods", "catch-all"),
     ],
 )
-def test_suggested_schemas_classify_as_those_of_kube_apiserver(
-    who: User, method: str, path: str, expected: str
-) -> None:
+def test_suggested_schemas_classify_like_kube_apiserver(who: User, method: str, path: str, expected: str) -> None:
     assert classify(ORDERED, RequestInfo.of(method, path, {}), who).name == expected
 
 
@@ -92,7 +90,7 @@ CREATE_IN_A = {"verbs": ["create"], "apiGroups": ["apps"], "resources": ["deploy
         ({"resourceRules": [ALL | {"verbs": ["get", "*"]}]}, "POST", "/api/v1/pods", False),
     ],
 )
-def test_rules(rule: dict[str, object], method: str, path: str, matches: bool) -> None:
+def test_flow_schema_rules_match(rule: dict[str, object], method: str, path: str, matches: bool) -> None:
     spec = {"matchingPrecedence": 2, "rules": [{"subjects": ANYBODY, **rule}]}
     ordered = usable_schemas(
         [schema("mine", {**spec, "priorityLevelConfiguration": {"name": "catch-all"}})], ["catch-all"]
@@ -101,7 +99,7 @@ def test_rules(rule: dict[str, object], method: str, path: str, matches: bool) -
     assert (found.name == "mine") is matches
 
 
-def test_precedence_and_names_decide_on_the_order_and_mandatory_schemas_are_always_there() -> None:
+def test_schemas_are_ordered_by_precedence_then_name() -> None:
     def with_precedence(name: str, precedence: int, level: str = "there") -> FlowSchema:
         return schema(name, {"matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": level}})
 
@@ -112,12 +110,12 @@ def test_precedence_and_names_decide_on_the_order_and_mandatory_schemas_are_alwa
 @pytest.mark.parametrize(
     ("method", "expected"), [(None, ""), ({"type": "ByUser"}, "ada"), ({"type": "ByNamespace"}, "shop")]
 )
-def test_flows(method: object, expected: str) -> None:
+def test_flow_distinguisher(method: object, expected: str) -> None:
     found = schema("s", {} if method is None else {"distinguisherMethod": method})
     assert distinguisher(found, RequestInfo.of("GET", "/api/v1/namespaces/shop/pods", {}), user("ada")) == expected
 
 
-def test_the_hash_of_a_flow_is_that_of_kube_apiserver() -> None:
+def test_flow_hash_matches_kube_apiserver() -> None:
     assert flow_hash("s", "ada") == 2922060966101763137
     assert flow_hash("s", "ada") != flow_hash("sad", "a")
 
@@ -134,19 +132,19 @@ def test_the_hash_of_a_flow_is_that_of_kube_apiserver() -> None:
         (1, 1, 12345, (0,)),
     ],
 )
-def test_hands_are_dealt_by_remainders(deck: int, hand: int, entropy: int, cards: Sequence[int]) -> None:
+def test_hand_is_dealt_by_remainders(deck: int, hand: int, entropy: int, cards: Sequence[int]) -> None:
     assert deal(deck, hand, entropy) == cards
 
 
 @given(st.integers(1, 200), st.data())
-def test_a_hand_has_distinct_cards_of_the_deck(deck: int, data: st.DataObject) -> None:
+def test_hand_has_distinct_queues(deck: int, data: st.DataObject) -> None:
     hand = data.draw(st.integers(1, min(deck, 15)))
     cards = deal(deck, hand, data.draw(st.integers(0, (1 << 64) - 1)))
     assert len(cards) == len(set(cards)) == hand
     assert all(0 <= card < deck for card in cards)
 
 
-def test_every_hand_is_dealt_equally_often() -> None:
+def test_every_hand_is_equally_likely() -> None:
     hands = [deal(5, 3, entropy) for entropy in range(5 * 4 * 3)]
     assert len(set(hands)) == len(hands)
 
@@ -184,6 +182,6 @@ LIMITED = {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}
         ),
     ],
 )
-def test_levels_that_contradict_themselves_are_not_used(name: str, spec: object, usable: bool) -> None:
+def test_contradictory_levels_are_not_usable(name: str, spec: object, usable: bool) -> None:
     level = msgspec.convert({"metadata": {"name": name}, "spec": spec}, PriorityLevelConfiguration)
     assert level.is_usable is usable

@@ -1,4 +1,4 @@
-"""What shares are worth, and how seats are lent."""
+"""Concurrency limits from shares, and borrowing of seats."""
 
 import math
 
@@ -28,7 +28,7 @@ def level(name: str, spec: object) -> PriorityLevelConfiguration:
 
 
 SUGGESTED = {name: level(name, spec) for name, spec in suggested().levels.items()}
-# Nominal, lower and upper limits of a kube-apiserver 1.36 with its defaults, and the seats it gives without demand but
+# Nominal, lower and upper limits of a kube-apiserver 1.36 with its defaults, and its seats without demand except
 # for one exempt request.
 OBSERVED = {
     "catch-all": (13, 13, 613, 30),
@@ -42,7 +42,7 @@ OBSERVED = {
 }
 
 
-def test_limits_are_those_of_kube_apiserver() -> None:
+def test_limits_match_kube_apiserver() -> None:
     assert limits_of(SUGGESTED, 600) == {name: SeatLimits(*found[:3]) for name, found in OBSERVED.items()}
 
 
@@ -56,34 +56,34 @@ def test_unused_seats_are_divided_like_kube_apiserver() -> None:
     assert division.fair_fraction == pytest.approx(2.3333333333333335)
 
 
-def test_borrowing_may_be_limited_and_halves_are_rounded_up() -> None:
+def test_borrowing_limit_is_rounded_up() -> None:
     limited = {"nominalConcurrencyShares": 1, "lendablePercent": 50, "borrowingLimitPercent": 30}
     spec = {"type": "Limited", "limited": {**limited, "limitResponse": {"type": "Reject"}}}
     assert limits_of({"a": level("a", spec)}, 5) == {"a": SeatLimits(5, 2, 7)}
     assert limits_of({"a": level("a", spec), "b": level("b", spec)}, 5)["b"] == SeatLimits(3, 1, 4)
 
 
-def test_a_level_without_shares_may_still_borrow() -> None:
+def test_level_without_shares_may_borrow() -> None:
     spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 0, "limitResponse": {"type": "Reject"}}}
     assert limits_of({"a": level("a", spec)}, 10) == {"a": SeatLimits(0, 0, 10)}
 
 
-def test_a_new_level_lends_half_of_what_it_may() -> None:
+def test_new_level_lends_half_of_its_lendable_seats() -> None:
     assert [first_seats(SeatLimits(10, lower, 20)) for lower in (10, 9, 8, 0)] == [10, 10, 9, 5]
 
 
 @pytest.mark.parametrize(
     ("nominal", "hand", "most"), [(245, 6, 37), (49, 6, 8), (5, 6, 1), (0, 8, 1), (1000, 6, 150), (100, 50, 2)]
 )
-def test_one_request_has_a_part_of_the_seats_of_its_level(nominal: int, hand: int, most: int) -> None:
+def test_single_request_is_limited_to_part_of_the_seats(nominal: int, hand: int, most: int) -> None:
     assert most_seats_of_one(SeatLimits(nominal, 0, nominal), Queuing(hand_size=hand)) == most
 
 
-def test_where_requests_do_not_wait_one_may_have_as_many_as_it_takes() -> None:
+def test_single_request_is_not_limited_without_queues() -> None:
     assert most_seats_of_one(SeatLimits(5, 5, 5), None) == 0
 
 
-def test_smoothed_demand_rises_at_once_and_falls_by_half_in_five_minutes() -> None:
+def test_smoothed_demand_rises_at_once_and_halves_in_5_minutes() -> None:
     risen = smooth(1.0, Demand(10.0, 30.0, 10.0, 50))
     assert risen == 40.0
     fallen = risen
@@ -103,13 +103,13 @@ A, B, C = SeatLimits(100, 50, 300), SeatLimits(100, 0, 300), SeatLimits(100, 100
         ({"a": Need(A, 400, 300.0), "b": Need(B, 400, 300.0)}, {"a": 100, "b": 100}),
         ({"a": Need(A, 0, 0.0), "b": Need(B, 30, 30.0)}, {"a": 125, "b": 75}),
         ({"c": Need(C, 400, 400.0), "b": Need(B, 10, 10.0)}, {"c": 120, "b": 80}),
-        # Exempt requests take so much that the others have only what they always have,
+        # Exempt requests take so much that the others get only their minimum,
         ({"x": Need(B, 500, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 500, "a": 50}),
-        # or half of what they need beyond that.
+        # or half of their further demand.
         ({"x": Need(SeatLimits(0, 0, 200), 25, 0.0, True), "a": Need(A, 100, 100.0)}, {"x": 25, "a": 75}),
     ],
 )
-def test_seats_go_where_they_are_needed(needs: dict[str, Need], seats: dict[str, int]) -> None:
+def test_seats_are_assigned_by_demand(needs: dict[str, Need], seats: dict[str, int]) -> None:
     assert divide(needs).seats == seats
 
 
@@ -124,7 +124,7 @@ def ranges(draw: st.DrawFn) -> list[SeatRange]:
 
 
 @given(ranges(), st.floats(0, 1))
-def test_a_fair_fraction_gives_out_what_there_is_within_all_bounds(found: list[SeatRange], part: float) -> None:
+def test_fair_fraction_distributes_all_seats_within_bounds(found: list[SeatRange], part: float) -> None:
     least, most = sum(each.lower for each in found), sum(each.upper for each in found)
     required = least + part * (most - least)
     fraction = fair_fraction(required, found)

@@ -1,4 +1,4 @@
-"""The metrics of flow control are those of kube-apiserver."""
+"""The metrics of flow control equal those of kube-apiserver."""
 
 import json
 from pathlib import Path
@@ -9,16 +9,16 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.flow_control.priority_and_fairness import PriorityAndFairness
 from controller_manager.common.base.metrics import Shown, bound_text
 
-# Families of a kube-apiserver 1.36: name, type, stability, labels and buckets, if they had samples.
+# Metrics of a kube-apiserver 1.36: name, type, stability, labels and buckets, if they had samples.
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "data/metric_families.jsonl").read_text().splitlines()
 ]
-# Fraction of the limits used by reading and writing requests; apiserver_current_inflight_requests has the same data.
+# Used fraction of the limits of reading and writing requests; apiserver_current_inflight_requests has the same data.
 NOT_COLLECTED = {"apiserver_flowcontrol_read_vs_write_current_requests"}
 
 
 @pytest.mark.virtual
-async def test_families_have_the_names_labels_and_buckets_that_dashboards_query() -> None:
+async def test_metrics_have_upstream_names_labels_and_buckets() -> None:
     control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
     families = {shown.family.name: shown.family for shown in control.metrics.describe() if isinstance(shown, Shown)}
     assert {name for name, *_ in RECORDED} - families.keys() == NOT_COLLECTED
@@ -32,7 +32,7 @@ async def test_families_have_the_names_labels_and_buckets_that_dashboards_query(
 
 
 @pytest.mark.virtual
-async def test_all_that_is_declared_can_be_collected() -> None:
+async def test_every_declared_metric_is_collected() -> None:
     control = PriorityAndFairness(600, lambda _: None, 60.0, CollectorRegistry())
     collected = {shown.family.name for shown in control.metrics.collect() if isinstance(shown, Shown)}
     assert collected == {shown.family.name for shown in control.metrics.describe() if isinstance(shown, Shown)}

@@ -1,4 +1,4 @@
-"""Requests that are let in, wait, are refused or go away, in virtual time."""
+"""Requests that run, wait, are rejected or canceled, in virtual time."""
 
 import asyncio
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def schema(name: str, to: str, **spec: Any) -> FlowSchema:
 
 
 class Server:
-    """Requests of tenants, who share two of four seats; each is executed for some seconds."""
+    """Requests of tenants, who share two of four seats; each runs for some seconds."""
 
     def __init__(
         self, levels: Iterable[PriorityLevelConfiguration] = (), seats: int = 4, patience: float = 60.0
@@ -72,7 +72,7 @@ class Server:
         return self.control.enter(self.context(method, url), User(user, groups=("tenants",)))
 
     async def ask(self, user: str = "ada", seconds: float = 1.0, url: str = POD) -> tuple[float, float]:
-        """Return when a request began to be executed, and when it ended."""
+        """Return when a request started to run, and when it ended."""
         request = self.enter(user, url=url)
         assert request is not None
         if request.waiting:
@@ -91,7 +91,7 @@ class Server:
 TENANTS = {"priority_level": "tenants", "flow_schema": "tenants"}
 
 
-async def test_requests_wait_for_seats_and_are_executed_in_order() -> None:
+async def test_requests_wait_for_seats_and_run_in_order() -> None:
     server = Server()
     assert server.control.levels.all["tenants"].queues.limit == 2
     async with Tasks() as tasks:
@@ -132,7 +132,7 @@ async def test_request_timed_out_in_queue_gets_retry_after() -> None:
     assert server.control.levels.all["tenants"].queues.waiting == 0
 
 
-async def test_a_full_queue_refuses_at_once_and_names_schema_and_level() -> None:
+async def test_full_queue_rejects_and_names_schema_and_level() -> None:
     server = Server()
     held = [server.enter() for _ in range(5)]
     context = server.context()
@@ -149,7 +149,7 @@ async def test_a_full_queue_refuses_at_once_and_names_schema_and_level() -> None
     assert sum(request is not None and request.executing for request in held) == 2
 
 
-async def test_who_goes_away_leaves_the_queue_and_gives_seats_back() -> None:
+async def test_canceled_request_leaves_queue_and_returns_seats() -> None:
     server = Server()
     async with Tasks() as tasks:
         started = [tasks.start(server.ask(seconds=50), name=f"{number}") for number in range(4)]
@@ -163,7 +163,7 @@ async def test_who_goes_away_leaves_the_queue_and_gives_seats_back() -> None:
     assert server.control.levels.all["tenants"].queues.is_idle
 
 
-async def test_who_is_dispatched_while_it_goes_away_gives_its_seat_back() -> None:
+async def test_request_canceled_during_dispatch_returns_its_seat() -> None:
     server = Server()
     held = [server.enter() for _ in range(2)]
     async with Tasks() as tasks:
@@ -176,7 +176,7 @@ async def test_who_is_dispatched_while_it_goes_away_gives_its_seat_back() -> Non
         assert len(server.control.levels.all["tenants"].queues.executing) == 1
 
 
-async def test_a_flood_of_one_tenant_keeps_no_other_waiting_for_long() -> None:
+async def test_flooding_tenant_does_not_delay_others() -> None:
     server = Server([level("tenants", {"queues": 64, "handSize": 2, "queueLengthLimit": 200}, borrowingLimitPercent=0)])
     async with Tasks() as tasks:
         flood = [tasks.start(server.ask("flood", 0.1), name="flood") for _ in range(200)]
@@ -187,7 +187,7 @@ async def test_a_flood_of_one_tenant_keeps_no_other_waiting_for_long() -> None:
         await asyncio.wait(flood)
 
 
-async def test_a_watch_has_its_seats_only_until_it_is_initialized() -> None:
+async def test_watch_holds_seats_only_during_initialization() -> None:
     server = Server()
     watch = server.enter(url="/api/v1/namespaces/shop/pods?watch=1&resourceVersion=5")
     assert watch is not None
@@ -202,7 +202,7 @@ async def test_a_watch_has_its_seats_only_until_it_is_initialized() -> None:
     assert server.value("request_execution_seconds_count", **TENANTS, type="watch") == 1
 
 
-async def test_a_write_that_is_watched_keeps_its_seats_a_little_longer() -> None:
+async def test_watched_write_holds_its_seats_longer() -> None:
     server = Server(seats=40)
     for number in range(25):
         watch = server.enter(f"w{number}", url="/api/v1/pods?watch=1&resourceVersion=5")
@@ -224,13 +224,13 @@ async def test_a_write_that_is_watched_keeps_its_seats_a_little_longer() -> None
     "url",
     [f"{POD}/exec", f"{POD}/log", f"{POD}/portforward", f"{POD}/attach", f"{POD}/proxy/a", "/debug/pprof/profile"],
 )
-async def test_what_goes_on_for_long_needs_no_seat(url: str) -> None:
+async def test_long_running_request_needs_no_seat(url: str) -> None:
     context = Server().context(url=url)
     assert Server().control.enter(context, User("ada", groups=("tenants",))) is None
     assert context.headers == {}
 
 
-async def test_lists_are_as_wide_as_they_are_long() -> None:
+async def test_list_seats_grow_with_list_size() -> None:
     server = Server(seats=200)
     found = server.enter(url="/api/v1/pods")
     assert found is not None
@@ -239,7 +239,7 @@ async def test_lists_are_as_wide_as_they_are_long() -> None:
     assert server.value("work_estimated_seats_bucket", **TENANTS, le="16") == 1
 
 
-async def test_a_level_that_is_deleted_drains() -> None:
+async def test_deleted_level_drains() -> None:
     server = Server()
     drained = []
     server.control.drained = lambda: drained.append(monotonic())
@@ -258,7 +258,7 @@ async def test_a_level_that_is_deleted_drains() -> None:
     assert set(server.control.levels.all) == {"exempt", "catch-all"}
 
 
-async def test_a_level_that_comes_back_drains_no_more() -> None:
+async def test_readded_level_stops_draining() -> None:
     server = Server()
     request = server.enter()
     server.control.configure([], [])
@@ -269,7 +269,7 @@ async def test_a_level_that_comes_back_drains_no_more() -> None:
     assert server.control.levels.all["tenants"].queues.is_idle
 
 
-async def test_seats_are_lent_by_demand_and_given_back() -> None:
+async def test_seats_are_lent_by_demand_and_returned() -> None:
     long = {"queues": 8, "handSize": 1, "queueLengthLimit": 50}
     busy, idle = level("busy", long, lendablePercent=0), level("idle", long, lendablePercent=80)
     server = Server([busy, idle], seats=30, patience=240.0)
@@ -336,14 +336,14 @@ async def test_dumps_show_levels_queues_and_requests() -> None:
     assert len((await page("dump_requests"))[0]) == 10
 
 
-def test_columns_are_as_wide_as_what_is_in_them() -> None:
+def test_dump_columns_fit_their_content() -> None:
     assert (
         columns([("Name", "N", "Last"), ("a-long-name", "1", "")])
         == "Name,        N,      Last\na-long-name, 1,      \n"
     )
 
 
-async def test_without_fairness_reads_and_writes_have_limits_of_their_own() -> None:
+async def test_without_fairness_reads_and_writes_have_own_limits() -> None:
     server, limits = Server(), MaxInFlight(2, 1)
 
     def enter(method: str = "GET", url: str = POD, group: str = "tenants") -> Any:
@@ -364,7 +364,7 @@ async def test_without_fairness_reads_and_writes_have_limits_of_their_own() -> N
     assert MaxInFlight(0, 0).enter(server.context(), User("ada")) is None
 
 
-async def test_requests_in_many_namespaces_are_classified_once_but_have_flows_of_their_own() -> None:
+async def test_namespaces_share_classification_but_not_flows() -> None:
     server = Server([level("tenants", {"queues": 64, "handSize": 1, "queueLengthLimit": 5}, borrowingLimitPercent=0)])
     named = {**RULES[0]["resourceRules"][0], "namespaces": ["special"]}
     special = schema("special", "catch-all", matchingPrecedence=2, rules=[{**RULES[0], "resourceRules": [named]}])
@@ -383,4 +383,4 @@ async def test_requests_in_many_namespaces_are_classified_once_but_have_flows_of
     in_special = server.enter(url="/api/v1/namespaces/special/pods/x")
     assert in_special is not None
     assert in_special.schema == "special"
-    assert len(server.control._flows) == 2  # so that no namespace leaves anything behind
+    assert len(server.control._flows) == 2  # so that no namespace leaves objects behind

@@ -1,4 +1,4 @@
-"""Fair queuing: what waits, what is executed, and in which order."""
+"""Fair queuing: which requests wait or run, and in which order."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def test_requests_without_free_seats_wait_in_order() -> None:
     assert (level.woken, level.state()) == ([c, d], (2, 0, 2))
 
 
-def test_a_queue_holds_so_many_and_then_requests_are_rejected() -> None:
+def test_full_queue_rejects_requests() -> None:
     level = Level(limit=1, queues=2, length=2)
     assert [level.start(0)[1] for _ in range(4)] == [None, None, None, Rejection.QUEUE_FULL]
     assert level.start(1)[1] is None
@@ -73,7 +73,7 @@ def test_exempt_requests_never_wait() -> None:
     assert level.state() == (100, 0, 100)
 
 
-def test_the_shortest_queue_of_a_hand_is_taken() -> None:
+def test_shortest_queue_of_hand_is_chosen() -> None:
     level = Level(limit=1)
     level.start(0)
     for _ in range(9):
@@ -83,7 +83,7 @@ def test_the_shortest_queue_of_a_hand_is_taken() -> None:
     assert len(level.set.queues[0].waiting) == 1
 
 
-def test_a_wide_request_waits_for_its_seats_and_is_not_passed_for_ever() -> None:
+def test_wide_request_waits_for_seats_without_starving() -> None:
     level = Level(limit=3)
     narrow = [level.start(0)[0] for _ in range(3)]
     wide, _ = level.start(1, estimate=WorkEstimate(3))
@@ -98,7 +98,7 @@ def test_a_wide_request_waits_for_its_seats_and_is_not_passed_for_ever() -> None
     assert level.set.without_room[""] > 0
 
 
-def test_a_request_wider_than_the_level_is_executed_alone() -> None:
+def test_request_wider_than_level_runs_alone() -> None:
     level = Level(limit=2)
     first, _ = level.start(0)
     wide, _ = level.start(1, estimate=WorkEstimate(5))
@@ -109,7 +109,7 @@ def test_a_request_wider_than_the_level_is_executed_alone() -> None:
     assert other.waiting
 
 
-def test_seats_are_kept_after_the_answer_for_what_a_write_sets_off() -> None:
+def test_write_keeps_extra_seats_after_response() -> None:
     level = Level(limit=4)
     write, _ = level.start(0, estimate=WorkEstimate(1, 4, 0.005))
     waiting, _ = level.start(1)
@@ -120,7 +120,7 @@ def test_seats_are_kept_after_the_answer_for_what_a_write_sets_off() -> None:
     assert (level.state(), waiting.executing) == ((1, 0, 1), True)
 
 
-def test_what_a_write_sets_off_takes_no_more_seats_than_there_are_and_the_longer() -> None:
+def test_extra_seats_are_limited_and_held_longer_instead() -> None:
     level = Level(limit=1)
     level.start(0)
     write, _ = level.start(1, estimate=WorkEstimate(1, 10, 0.005))
@@ -132,7 +132,7 @@ def test_what_a_write_sets_off_takes_no_more_seats_than_there_are_and_the_longer
     assert (write.seats, write.estimate) == (4, WorkEstimate(1, 4, 0.0125))
 
 
-def test_who_leaves_makes_room() -> None:
+def test_canceled_request_frees_queue_slot() -> None:
     level = Level(limit=1, length=1)
     level.start(0)
     waiting, _ = level.start(0)
@@ -143,7 +143,7 @@ def test_who_leaves_makes_room() -> None:
     assert level.start(0)[1] is None
 
 
-def test_a_raised_limit_is_used_at_once() -> None:
+def test_raised_limit_takes_effect_immediately() -> None:
     level = Level(limit=1)
     for _ in range(4):
         level.start(0)
@@ -153,7 +153,7 @@ def test_a_raised_limit_is_used_at_once() -> None:
     assert level.state() == (3, 1, 3), "no executing request is ended"
 
 
-def test_queues_that_are_too_many_are_emptied_first() -> None:
+def test_excess_queues_drain_before_removal() -> None:
     level = Level(limit=1, queues=4)
     first, _ = level.start(0)
     last, _ = level.start(3)
@@ -165,7 +165,7 @@ def test_queues_that_are_too_many_are_emptied_first() -> None:
     assert level.set.is_idle
 
 
-def test_turns_bound_what_is_begun_at_a_time() -> None:
+def test_turns_limit_requests_started_at_once() -> None:
     level = Level(limit=100, turns=2)
     requests = [level.start(0)[0] for _ in range(5)]
     assert [each.executing for each in requests] == [True, True, False, False, False]
@@ -180,7 +180,7 @@ def test_turns_bound_what_is_begun_at_a_time() -> None:
 
 @pytest.mark.parametrize("seconds", [(0.1, 0.1), (0.01, 0.5), (1.0, 0.1)])
 @pytest.mark.parametrize("widths", [(1, 1), (1, 3)])
-def test_two_flows_that_always_wait_get_the_same_seat_seconds(seconds: Sequence[float], widths: Sequence[int]) -> None:
+def test_two_busy_flows_get_equal_seat_seconds(seconds: Sequence[float], widths: Sequence[int]) -> None:
     level, work, ends = Level(limit=6), [0.0, 0.0], list[tuple[float, int, SeatRequest]]()
     requests: dict[SeatRequest, int] = {}
 
@@ -206,7 +206,7 @@ def test_two_flows_that_always_wait_get_the_same_seat_seconds(seconds: Sequence[
     assert sum(work) > 60 * 6 * 0.7, "seats are used"
 
 
-def test_a_flow_that_comes_late_neither_waits_behind_a_flood_nor_is_repaid() -> None:
+def test_new_flow_is_served_fairly_beside_a_flood() -> None:
     level = Level(limit=1)
     running, _ = level.start(0)
     for _ in range(40):
@@ -232,7 +232,7 @@ def test_a_flow_that_comes_late_neither_waits_behind_a_flood_nor_is_repaid() -> 
     assert 4 <= order.count(0) <= 6, "from then on they take turns"
 
 
-def test_a_narrower_one_that_an_early_end_puts_first_need_not_wait_until_its_seats_are_free() -> None:
+def test_narrow_request_may_start_before_wide_one() -> None:
     level = Level(limit=4)
     keeps, _ = level.start(0, estimate=WorkEstimate(1, 3, 0.01))
     other, _ = level.start(1)
@@ -261,7 +261,7 @@ WIDTHS = st.sampled_from([WorkEstimate(1), WorkEstimate(2), WorkEstimate(1, 3, 0
 
 
 class QueueSetMachine(RuleBasedStateMachine):
-    """No request is lost, no seat is used twice, and no seat is free while a request could use it."""
+    """No request is lost, no seat is used twice, and no usable seat is idle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class QueueSetMachine(RuleBasedStateMachine):
     def virtual_time_is_sane(self) -> None:
         found = self.level.set
         active = [queue for queue in found.queues if queue.waiting or queue.executing]
-        assert found._active == len(active)  # what R(t) is divided by
+        assert found._active == len(active)  # the divisor of R(t)
         assert all(queue.next_r >= queue.head.arrived_r for queue in active if queue.waiting)
         assert set(found.backlog) == {queue for queue in found.queues if queue.waiting}
 
@@ -347,7 +347,7 @@ QueueSetMachine.TestCase.settings = settings(max_examples=60, stateful_step_coun
 TestQueueSetMachine = QueueSetMachine.TestCase
 
 
-def test_seats_are_never_more_than_the_limit_but_for_one_request_alone() -> None:
+def test_seats_exceed_limit_only_for_a_single_request() -> None:
     level = Level(limit=3)
     for index in range(200):
         level.now += 0.01

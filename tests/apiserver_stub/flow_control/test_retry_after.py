@@ -25,11 +25,11 @@ def retry_after_seconds(rejected: list[int]) -> list[int]:
         ([100] * 40, [1, 2, 2, *[4] * 2, *[4] * 2, *[8] * 8, *[16] * 16, *[32] * 9]),
     ],
 )
-def test_seconds_double_while_many_are_rejected(rejected: list[int], expected: list[int]) -> None:
+def test_retry_after_doubles_while_many_are_rejected(rejected: list[int], expected: list[int]) -> None:
     assert retry_after_seconds(rejected)[: len(expected)] == expected
 
 
-def test_a_rejected_request_is_answered_in_plain_text() -> None:
+def test_rejected_request_gets_plain_text_response() -> None:
     response = Rejected(4).response()
     assert (response.status, response.body) == (429, b"Too many requests, please try again later.\n")
     assert response.headers == {

@@ -1,4 +1,4 @@
-"""How many seats requests take."""
+"""The number of seats that requests take."""
 
 import pytest
 
@@ -16,7 +16,7 @@ PODS = "/api/v1/pods"
         (PODS, {}, 100, 1000, 0, 1),
         (PODS, {}, 101, 1000, 0, 2),
         (PODS, {}, 1000, 1000, 0, 10),
-        (PODS, {}, 1_000_000, 1000, 0, 10),  # it is sent piece by piece
+        (PODS, {}, 1_000_000, 1000, 0, 10),  # it is sent in chunks
         (PODS, {}, 1_000_000, 1000, 4, 4),
         (PODS, {"limit": "500"}, 1000, 1000, 0, 5),
         (PODS, {"limit": "0"}, 1000, 1000, 0, 10),
@@ -39,7 +39,7 @@ def test_lists_take_a_seat_for_each_100_kb(
     assert list_estimate(info, query, lambda _: (count, size), most).seats == seats
 
 
-def test_what_is_served_elsewhere_takes_one_seat() -> None:
+def test_list_of_aggregated_resource_takes_one_seat() -> None:
     assert list_estimate(RequestInfo.of("GET", "/apis/x/v1/y", {}), {}, lambda _: None, 0) is ONE_SEAT
 
 
@@ -59,7 +59,7 @@ def test_writes_hold_seats_for_watch_events(watches: int, most: int, estimate: W
     assert write_estimate(watches, most) == estimate
 
 
-def test_writes() -> None:
+def test_write_requests_are_recognized() -> None:
     paths = {
         ("POST", "/api/v1/namespaces/a/pods"): True,
         ("DELETE", "/api/v1/namespaces/a/pods/x"): True,
@@ -71,7 +71,7 @@ def test_writes() -> None:
     assert {key: is_write(RequestInfo.of(*key, {})) for key in paths} == paths
 
 
-def test_watches_are_interested_in_their_namespace_and_name() -> None:
+def test_watches_are_counted_by_namespace_and_name() -> None:
     counts = WatchCounts()
 
     def opened(path: str, **query: str) -> object:

@@ -12,8 +12,8 @@ from apiserver_stub.kinds.validate import validate
 from controller_manager.common.api.tree import Tree
 
 
-class Judged:
-    """Judges objects that are given a name and a namespace, their normal form and their defaults."""
+class ObjectValidator:
+    """Validates objects after adding a name, a namespace, the normal form and defaults."""
 
     def __init__(self) -> None:
         self._kinds = built_in()
@@ -33,7 +33,7 @@ class Judged:
         return whole
 
     def problems(self, api_version: str, plural: str, tree: Tree, old: Tree | None = None) -> list[tuple[str, str]]:
-        """Field and message of each problem of a new object, or of a change of `old`."""
+        """Field and message of each problem of a new object, or of an update of `old`."""
         kind = self.kind(api_version, plural)
         before = None if old is None else self.object(kind, old)
         return [(c.field, c.message) for c in validate(kind, self.object(kind, tree), before)]
@@ -43,5 +43,5 @@ class Judged:
 
 
 @pytest.fixture(scope="session")
-def judged() -> Judged:
-    return Judged()
+def validator() -> ObjectValidator:
+    return ObjectValidator()

@@ -1,4 +1,4 @@
-"""Which requests for certificates are taken, as a real API server (1.36) answered for each of these."""
+"""Which certificate requests are accepted, as recorded from kube-apiserver 1.36."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -32,13 +32,13 @@ def signed_with(kind: str, digest: hashes.HashAlgorithm | None = None) -> bytes:
     return builder.sign(key_of_kind(kind), digest).public_bytes(Encoding.PEM)
 
 
-def of_dsa() -> bytes:
+def with_dsa_key() -> bytes:
     builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
     return builder.sign(dsa.generate_private_key(1024), hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 GOOD, BROKEN = armoured(DER), b"-----BEGIN CERTIFICATE REQUEST-----\n!!!\n-----END CERTIFICATE REQUEST-----\n"
-# Made with openssl: the library that tests use makes no such requests.
+# Made with openssl: the library of the tests cannot create such requests.
 SHA1_RSA = b"""\
 -----BEGIN CERTIFICATE REQUEST-----
 MIIBTjCBuAIBADAPMQ0wCwYDVQQDDARzaGExMIGfMA0GCSqGSIb3DQEBAQUAA4GN
@@ -97,25 +97,25 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
     "another subject": (lambda: armoured(flipped(DER.index(b"system:node:"))), FOREIGN),
     "secp256k1": (lambda: signed_with("secp256k1", hashes.SHA256()), "unsupported elliptic curve"),
     "Ed448": (lambda: signed_with("ed448"), "the key must be"),
-    "DSA": (of_dsa, "the key must be"),
+    "DSA": (with_dsa_key, "the key must be"),
     "SHA-3": (lambda: signed_with("rsa-2048", hashes.SHA3_256()), "made with sha3-256"),
 }
 
 
 @pytest.mark.parametrize("case", TAKEN)
-def test_a_request_that_can_be_read_is_taken(case: str) -> None:
+def test_valid_request_is_accepted(case: str) -> None:
     assert isinstance(certificate_request.read(TAKEN[case]()), x509.CertificateSigningRequest)
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_no_certificate_can_be_made_of_is_refused(case: str) -> None:
+def test_unusable_request_is_rejected(case: str) -> None:
     make, why = REFUSED[case]
     with pytest.raises(ValueError, match=why):
         certificate_request.read(make())
 
 
 @pytest.mark.parametrize("pem", [SHA1_RSA, SHA1_ECDSA])
-def test_sha1_of_old_tools_is_taken_and_judged(pem: bytes) -> None:
+def test_sha1_request_of_old_tools_is_accepted(pem: bytes) -> None:
     der = x509.load_pem_x509_csr(pem).public_bytes(Encoding.DER)
     assert certificate_request.read(pem).public_bytes(Encoding.DER) == der
     with pytest.raises(ValueError, match=FOREIGN):

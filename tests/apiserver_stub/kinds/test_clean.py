@@ -1,4 +1,4 @@
-"""Trees are made to fit their schema, and what does not fit is named."""
+"""Objects are cleaned to fit their schema, and fields that do not fit are reported."""
 
 import copy
 from typing import Any
@@ -25,14 +25,14 @@ def _cleaned(tree: dict[str, Any]) -> tuple[dict[str, Any], Report]:
     return tree, report
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_valid_tree_is_unchanged() -> None:
     container = {"name": "c", "image": "i", "resources": {}}
     pod = {"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"containers": [container]}, "status": {}}
     before = copy.deepcopy(pod)
     assert _cleaned(pod) == (before, Report())
 
 
-def test_unknown_fields_go_and_are_named_with_their_path() -> None:
+def test_unknown_fields_are_removed_and_reported() -> None:
     pod = {
         "spec": {"foo": 1, "containers": [{"name": "c", "bar": {}, "ports": [{"containerPort": 1, "x": 1}]}]},
         "y": 2,
@@ -43,7 +43,7 @@ def test_unknown_fields_go_and_are_named_with_their_path() -> None:
     assert tree == {"metadata": {}, "spec": {"containers": [container]}, "status": {}}
 
 
-def test_a_null_field_is_an_absent_one_and_a_null_element_an_empty_one() -> None:
+def test_null_fields_are_removed_and_null_elements_zeroed() -> None:
     tree, report = _cleaned(
         {
             "metadata": {"creationTimestamp": None, "labels": {"a": None}, "finalizers": [None]},
@@ -71,7 +71,7 @@ def test_a_null_field_is_an_absent_one_and_a_null_element_an_empty_one() -> None
         ({"tolerations": [{}]}, ...),
     ],
 )  # fmt: skip
-def test_empty_values_go_where_they_mean_nothing(spec: dict[str, Any], kept: Any) -> None:
+def test_meaningless_empty_values_are_removed(spec: dict[str, Any], kept: Any) -> None:
     before = copy.deepcopy(spec)
     tree, report = _cleaned({"spec": spec})
     assert report == Report()
@@ -99,7 +99,7 @@ def test_empty_values_go_where_they_mean_nothing(spec: dict[str, Any], kept: Any
         ("apps", "controllerrevisions", {"data": {"a": [], "b": None}, "revision": 0}),
     ],
 )  # fmt: skip
-def test_meaningful_empty_values_are_kept(group: str, plural: str, tree: dict[str, Any]) -> None:
+def test_meaningful_empty_values_are_preserved(group: str, plural: str, tree: dict[str, Any]) -> None:
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
     tree = {"metadata": {}, **tree}
@@ -108,7 +108,7 @@ def test_meaningful_empty_values_are_kept(group: str, plural: str, tree: dict[st
     assert tree == before
 
 
-def test_defaults_of_a_minimal_deployment() -> None:
+def test_minimal_deployment_gets_required_structs() -> None:
     deployments = KINDS.find("apps", "v1", "deployments")
     assert deployments is not None
     tree: dict[str, Any] = {"spec": {"template": {"metadata": {"creationTimestamp": None}, "spec": {}}}, "status": {}}
@@ -120,7 +120,7 @@ def test_defaults_of_a_minimal_deployment() -> None:
     }
 
 
-def test_fields_that_are_always_there_come_with_their_empty_value() -> None:
+def test_fields_without_omitempty_get_zero_values() -> None:
     tree, _ = _cleaned({"status": {"containerStatuses": [{"name": "c"}]}})
     status = tree["status"]["containerStatuses"][0]
     assert status == {
@@ -159,12 +159,12 @@ def test_fields_that_are_always_there_come_with_their_empty_value() -> None:
         ({"spec": {"overhead": {"cpu": {}}}}, "spec.overhead.cpu: expected quantity, got object"),
     ],
 )
-def test_wrong_types_are_named_and_left(tree: dict[str, Any], wrong: str) -> None:
+def test_wrong_types_are_reported_and_unchanged(tree: dict[str, Any], wrong: str) -> None:
     before = copy.deepcopy(tree)
     assert _cleaned(tree) == (before, Report(wrong=(wrong,)))
 
 
-def test_all_problems_are_reported_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     _, report = _cleaned({"spec": {"priority": "x", "hostPID": 1, "nope": 1}, "status": 3})
     assert len(report.wrong) == 3
     assert report.unknown == ("spec.nope",)
@@ -179,12 +179,12 @@ def test_all_problems_are_reported_at_once() -> None:
         ("2024-01-02T05:04:05+02:00", "2024-01-02T03:04:05Z"),
     ],
 )
-def test_times_take_their_usual_form(given_value: str, kept: str) -> None:
+def test_times_are_normalized(given_value: str, kept: str) -> None:
     tree, report = _cleaned({"metadata": {"creationTimestamp": given_value}})
     assert (tree["metadata"]["creationTimestamp"], report) == (kept, Report())
 
 
-def test_the_time_that_stands_for_none_is_none() -> None:
+def test_zero_time_is_removed() -> None:
     assert LEASES is not None
     tree, report = _cleaned({"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}})
     assert (tree["metadata"], report) == ({}, Report())
@@ -206,7 +206,7 @@ def test_micro_times_have_six_digits() -> None:
         assert "spec.renewTime" in wrong
 
 
-def test_quantities_may_be_numbers_and_ports_either() -> None:
+def test_quantities_accept_numbers_and_ports_accept_names() -> None:
     tree, report = _cleaned(
         {
             "spec": {
@@ -221,7 +221,7 @@ def test_quantities_may_be_numbers_and_ports_either() -> None:
     assert tree["spec"]["overhead"] == {"cpu": "1", "memory": "500m", "x": "1e3", "y": "-1536Mi", "z": "100m"}
 
 
-def test_amounts_of_resources_count_in_thousandths_and_other_quantities_in_billionths() -> None:
+def test_quantity_precision_depends_on_the_field() -> None:
     volume = {"name": "v", "emptyDir": {"sizeLimit": "1500u"}}
     container = {"name": "c", "resources": {"limits": {"cpu": "1500u"}}}
     tree, _ = _cleaned({"spec": {"volumes": [volume], "containers": [container]}})
@@ -229,7 +229,7 @@ def test_amounts_of_resources_count_in_thousandths_and_other_quantities_in_billi
     assert tree["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2m"
 
 
-def test_secrets_carry_base64() -> None:
+def test_secret_data_must_be_base64() -> None:
     secrets = KINDS.find("", "v1", "secrets")
     assert secrets is not None
     secret = {"data": {"a": "aG\nk=", "b": ""}}
@@ -238,7 +238,7 @@ def test_secrets_carry_base64() -> None:
     assert clean({"data": {"a": "aGk"}}, secrets).wrong == ("data.a: expected base64 text",)
 
 
-def test_what_has_no_schema_is_kept_whole() -> None:
+def test_value_without_schema_is_unchanged() -> None:
     revisions = KINDS.find("apps", "v1", "controllerrevisions")
     assert revisions is not None
     tree: dict[str, Any] = {"data": {"spec": {"template": {"$patch": "replace", "x": None}}}, "revision": 1}
@@ -253,8 +253,8 @@ def test_preserved_objects_keep_unknown_fields() -> None:
     assert tree == {"a": "1", "b": [None]}
 
 
-def test_no_more_is_reported_than_anybody_would_read() -> None:
-    """The name of a map's key may be nearly as long as the body, and stand above a hundred thousand wrong values."""
+def test_number_of_reported_problems_is_limited() -> None:
+    """A map key may be nearly as long as the body, above a hundred thousand wrong values."""
     pod = {
         "spec": {
             "overhead": {"k" * 100_000 + str(i): [] for i in range(2)},
@@ -268,7 +268,7 @@ def test_no_more_is_reported_than_anybody_would_read() -> None:
     assert len(_cleaned(pod)[1].wrong) == MOST_REPORTED
 
 
-def test_depth_is_bounded() -> None:
+def test_depth_is_limited() -> None:
     definitions = KINDS.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert definitions is not None
     inner: dict[str, Any] = {}
@@ -289,7 +289,7 @@ _trees = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(list(KINDS.all())), st.dictionaries(_names, _trees, max_size=5))
-def test_cleaning_twice_changes_nothing_more(kind: ResourceInfo, tree: dict[str, Any]) -> None:
+def test_cleaning_is_idempotent(kind: ResourceInfo, tree: dict[str, Any]) -> None:
     first = clean(tree, kind)
     once = copy.deepcopy(tree)
     second = clean(tree, kind)

@@ -19,7 +19,7 @@ MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": 
 CURRENT = {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 33}}}
 
 
-def test_a_new_event_is_stored_under_the_old_names() -> None:
+def test_new_event_is_stored_with_core_names() -> None:
     event = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -47,7 +47,7 @@ def test_a_new_event_is_stored_under_the_old_names() -> None:
     assert event_from_core(core) == {**event, "deprecatedSource": {}}
 
 
-def test_the_cpu_target_moves_and_the_rest_travels_in_annotations() -> None:
+def test_autoscaler_v2_fields_are_stored_in_v1_annotations() -> None:
     new = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -121,14 +121,14 @@ INGRESS = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "i"}
         ),
     ],
 )  # fmt: skip
-def test_metrics_in_annotations_keep_the_old_form(old: Any, new: Any) -> None:
+def test_metric_annotations_use_the_v2beta1_form(old: Any, new: Any) -> None:
     scaler = autoscaler_from_v2({"apiVersion": "autoscaling/v2", "spec": {"metrics": [new]}})
     annotation = scaler["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"]
     assert json.loads(annotation) == [old]
     assert autoscaler_to_v2(scaler)["spec"]["metrics"] == [new]
 
 
-def test_an_object_s_average_stands_beside_a_value_of_zero() -> None:
+def test_object_metric_average_is_stored_with_zero_value() -> None:
     metric = {"metricName": "q", "target": INGRESS, "targetValue": "0", "averageValue": "7"}
     text = json.dumps([{"type": "Object", "object": metric}])
     old = {"metadata": {"annotations": {"autoscaling.alpha.kubernetes.io/metrics": text}}}
@@ -136,7 +136,7 @@ def test_an_object_s_average_stands_beside_a_value_of_zero() -> None:
     assert metric["object"]["target"] == {"type": "AverageValue", "averageValue": "7"}
 
 
-def test_behavior_is_written_with_capitals_and_read_either_way() -> None:
+def test_behavior_annotation_is_capitalized_and_read_either_way() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}], "selectPolicy": "Max"}}
     old = autoscaler_from_v2({"apiVersion": "autoscaling/v2", "spec": {"metrics": [CPU], "behavior": behavior}})
     annotations = old["metadata"]["annotations"]
@@ -153,12 +153,12 @@ def test_behavior_is_written_with_capitals_and_read_either_way() -> None:
         assert autoscaler_to_v2(old)["spec"]["behavior"] == behavior
 
 
-def test_an_autoscaler_without_a_target_aims_at_most_of_the_cpu() -> None:
+def test_autoscaler_without_target_defaults_to_80_percent_cpu() -> None:
     old = autoscaler_to_v2({"apiVersion": "autoscaling/v1", "spec": {"maxReplicas": 3}})
     assert autoscaler_from_v2(old)["spec"] == {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}
 
 
-def test_an_old_client_s_target_becomes_a_metric() -> None:
+def test_v1_cpu_target_becomes_a_metric() -> None:
     old = {"apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"targetCPUUtilizationPercentage": 70}}
     assert autoscaler_to_v2(old)["spec"] == {"metrics": [CPU]}
 
@@ -173,7 +173,7 @@ def test_an_old_client_s_target_becomes_a_metric() -> None:
         ("behavior", '{"ScaleUp":' * 200 + "{}" + "}" * 200, ""),
     ],
 )
-def test_annotations_carry_nothing_that_the_stored_version_has_no_place_for(name: str, text: str, where: str) -> None:
+def test_conversion_annotations_are_validated(name: str, text: str, where: str) -> None:
     annotations = {f"autoscaling.alpha.kubernetes.io/{name}": text}
     convert = built_in().find("autoscaling", "v1", "horizontalpodautoscalers").to_storage
     if not where:
@@ -184,12 +184,12 @@ def test_annotations_carry_nothing_that_the_stored_version_has_no_place_for(name
 
 
 @pytest.mark.parametrize("text", ["[" * 50_000, '{"a":' * 50_000, '{"a":' * 900 + "1" + "}" * 900])
-def test_text_of_any_depth_is_converted(text: str) -> None:
+def test_annotation_of_any_depth_is_converted(text: str) -> None:
     for name in ("metrics", "current-metrics", "conditions", "behavior"):
         autoscaler_to_v2({"metadata": {"annotations": {f"autoscaling.alpha.kubernetes.io/{name}": text}}})
 
 
-def test_text_that_is_no_metric_stays_an_annotation() -> None:
+def test_invalid_metrics_annotation_is_preserved() -> None:
     name = "autoscaling.alpha.kubernetes.io/metrics"
     for text in ("{", "7", "[1]", ""):
         old = {"metadata": {"annotations": {name: text}}, "spec": {}}
@@ -229,8 +229,8 @@ _autoscalers = st.fixed_dictionaries(
 
 @settings(max_examples=150, deadline=None)
 @given(_autoscalers)
-def test_an_autoscaler_comes_back_whole(new: dict[str, Any]) -> None:
-    """A target for the CPU comes last, if it was not the last before."""
+def test_any_autoscaler_round_trips(new: dict[str, Any]) -> None:
+    """A target for the CPU becomes the last metric."""
     assert autoscaler_to_v2(autoscaler_from_v2(new)) == new
 
 
@@ -248,7 +248,7 @@ _NAMES = [
 
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.sampled_from(_NAMES), st.text(max_size=4)))
-def test_an_event_comes_back_whole(fields: dict[str, Any]) -> None:
+def test_any_event_round_trips(fields: dict[str, Any]) -> None:
     always = {"apiVersion": "events.k8s.io/v1", "metadata": {}, "regarding": {}, "deprecatedSource": {}}
     event = {**always, **{name: value for name, value in fields.items() if value or name != "reportingController"}}
     assert event_from_core(event_to_core(event)) == event

@@ -1,4 +1,4 @@
-"""Fields that clients leave out come with the values they expect."""
+"""Default values of fields that clients leave out."""
 
 import copy
 from typing import Any
@@ -47,12 +47,12 @@ def _defaulted(api_version: str, plural: str, tree: Tree) -> Tree:
     return tree
 
 
-def test_a_first_address_that_is_empty_is_none() -> None:
+def test_empty_pod_ip_is_not_copied() -> None:
     status = _defaulted("v1", "pods", {"status": {"podIPs": [{"ip": ""}]}})["status"]
     assert status == {"podIPs": [{"ip": ""}]}
 
 
-def test_a_minimal_pod() -> None:
+def test_minimal_pod_defaults() -> None:
     pod = _defaulted("v1", "pods", {"spec": {"containers": [{"name": "c", "image": "nginx"}]}})
     assert pod["spec"] == {
         "containers": [
@@ -92,7 +92,7 @@ def test_a_minimal_pod() -> None:
         ("", "IfNotPresent"),
     ],
 )
-def test_the_pull_policy_follows_the_tag(image: str, policy: str) -> None:
+def test_pull_policy_depends_on_image_tag(image: str, policy: str) -> None:
     pod = _defaulted("v1", "pods", {"spec": {"containers": [{"name": "c", "image": image}]}})
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == policy
     volume = {"name": "v", "image": {"reference": image}}
@@ -100,7 +100,7 @@ def test_the_pull_policy_follows_the_tag(image: str, policy: str) -> None:
     assert pod["spec"]["volumes"][0]["image"]["pullPolicy"] == policy
 
 
-def test_within_containers_and_volumes() -> None:
+def test_container_and_volume_defaults() -> None:
     pod = _defaulted(
         "v1",
         "pods",
@@ -153,7 +153,7 @@ def test_within_containers_and_volumes() -> None:
     ]
 
 
-def test_a_template_is_no_pod() -> None:
+def test_template_gets_no_pod_only_defaults() -> None:
     template = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}]}}
     deployment = _defaulted("apps/v1", "deployments", {"spec": {"selector": {}, "template": template}})
     spec = deployment["spec"]["template"]["spec"]
@@ -162,7 +162,7 @@ def test_a_template_is_no_pod() -> None:
     assert spec["restartPolicy"] == "Always"
 
 
-def test_what_is_given_is_kept() -> None:
+def test_given_values_are_preserved() -> None:
     spec = {"type": "Recreate"}
     deployment = _defaulted("apps/v1", "deployments", {"spec": {"replicas": 0, "strategy": spec}})
     assert deployment["spec"] == {
@@ -374,11 +374,11 @@ def test_what_is_given_is_kept() -> None:
         ),
     ],
 )  # fmt: skip
-def test_defaults_by_kind(api_version: str, plural: str, tree: Tree, path: str | None, expected: Any) -> None:
+def test_default_of_kind(api_version: str, plural: str, tree: Tree, path: str | None, expected: Any) -> None:
     assert get_in(_defaulted(api_version, plural, tree), path.split(".") if path else ()) == expected
 
 
-def test_only_a_replication_controller_takes_labels_from_its_template() -> None:
+def test_replication_controller_copies_labels_from_template() -> None:
     template = {"metadata": {"labels": {"a": "b"}}}
     controller = _defaulted("v1", "replicationcontrollers", {"spec": {"template": copy.deepcopy(template)}})
     assert controller["spec"]["selector"] == {"a": "b"}
@@ -388,14 +388,14 @@ def test_only_a_replication_controller_takes_labels_from_its_template() -> None:
     assert replica_set["metadata"] == {}
 
 
-def test_defaults_are_never_shared_between_objects() -> None:
+def test_defaults_are_not_shared_between_objects() -> None:
     first = _defaulted("autoscaling/v2", "horizontalpodautoscalers", {"spec": {"maxReplicas": 3}})
     first["spec"]["metrics"][0]["resource"]["name"] = "changed"
     second = _defaulted("autoscaling/v2", "horizontalpodautoscalers", {"spec": {"maxReplicas": 3}})
     assert second["spec"]["metrics"][0]["resource"]["name"] == "cpu"
 
 
-def test_every_table_belongs_to_a_kind_and_every_row_to_a_field() -> None:
+def test_default_rows_name_existing_kinds_and_fields() -> None:
     every = tuple(built_in(lambda _: True).all())
     by_name = {kind.name: kind for kind in every if kind.to_storage is None}
     assert DEFAULT_ROWS.keys() <= by_name.keys()
@@ -429,7 +429,7 @@ _objects = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(list(KINDS.all())), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), _objects))
-def test_defaulting_whatever_fits_the_schema_never_fails_and_settles(kind: ResourceInfo, tree: Tree) -> None:
+def test_any_valid_object_can_be_defaulted_idempotently(kind: ResourceInfo, tree: Tree) -> None:
     if clean(tree, kind).wrong:
         return
     apply_defaults(tree, kind)

@@ -1,4 +1,4 @@
-"""Requests of pods and containers that only set limits."""
+"""Default requests of pods and containers that set only limits."""
 
 import copy
 from typing import Any
@@ -35,7 +35,7 @@ def test_requests_default_to_limits() -> None:
          {"limits": {"cpu": "2"}, "requests": {"cpu": "1800m", "hugepages-2Mi": "2Mi"}}),
     ],
 )  # fmt: skip
-def test_a_pod_asks_for_what_its_containers_ask_or_for_its_own_limits(given: Any, resources: Any) -> None:
+def test_pod_level_requests_default_to_containers_or_limits(given: Any, resources: Any) -> None:
     """KEP-2837, defaulting."""
     pages = {"hugepages-2Mi": "4Mi"}
     spec = {
@@ -61,7 +61,7 @@ def test_a_pod_asks_for_what_its_containers_ask_or_for_its_own_limits(given: Any
         ((("1", True), ("1", True)), ("1",), "3"),
     ],
 )
-def test_sidecars_run_beside_all_that_comes_later(init: Any, containers: Any, cpu: str) -> None:
+def test_sidecar_requests_add_to_later_containers(init: Any, containers: Any, cpu: str) -> None:
     """KEP-753, resources calculation."""
     always = {True: {"restartPolicy": "Always"}, False: {}}
     spec = {

@@ -1,4 +1,4 @@
-"""What an eviction costs, and what is left of the budget that pays for it, as tables."""
+"""The price of an eviction, and the budget after it."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def budget(name: str = "b", selector: Tree | None = None, policy: str = "", **st
         (pod(), [budget(policy="AlwaysAllow", currentHealthy=1)], PAID),
     ],
 )
-def test_the_price(found: Tree, budgets: list[Tree], expected: Price) -> None:
+def test_eviction_price(found: Tree, budgets: list[Tree], expected: Price) -> None:
     assert price(found, budgets) == expected
 
 
@@ -58,12 +58,12 @@ def test_missing_selector_selects_no_pods() -> None:
     assert price(pod(), [without]) == FREE
 
 
-def test_several_budgets_are_not_supported() -> None:
+def test_several_budgets_are_rejected() -> None:
     with pytest.raises(errors.InternalError, match="has more than one PodDisruptionBudget"):
         price(pod(), [budget(), budget("c")])
 
 
-def test_the_budget_pays() -> None:
+def test_budget_is_charged() -> None:
     before = budget(disruptionsAllowed=2, disruptedPods={"o": NOW})
     after = charge(before, "p", NOW)
     assert after["status"]["disruptionsAllowed"] == 1
@@ -72,7 +72,7 @@ def test_the_budget_pays() -> None:
     assert before["status"]["disruptionsAllowed"] == 2
 
 
-def test_last_disruption_updates_the_conditions() -> None:
+def test_last_disruption_updates_conditions() -> None:
     known = [{"type": "Other"}, {"type": "DisruptionAllowed", "status": "True", "lastTransitionTime": "then"}]
     conditions = charge(budget(conditions=known), "p", NOW)["status"]["conditions"]
     assert conditions[0] == {"type": "Other"}
@@ -92,7 +92,7 @@ def test_last_disruption_updates_the_conditions() -> None:
         ({"disruptedPods": {str(i): NOW for i in range(2001)}}, errors.Forbidden, "too many evictions", 0),
     ],
 )
-def test_a_budget_that_can_t_pay(status: Tree, refusal: type, message: str, seconds: int) -> None:
+def test_exhausted_or_unready_budget_rejects_eviction(status: Tree, refusal: type, message: str, seconds: int) -> None:
     with pytest.raises(refusal) as caught:
         charge(budget(**status), "p", NOW)
     details = caught.value.details

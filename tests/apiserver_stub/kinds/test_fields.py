@@ -1,4 +1,4 @@
-"""Which fields a selector may name, and that nothing else may be named (as tables)."""
+"""The fields that a field selector may name."""
 
 import pytest
 
@@ -28,13 +28,13 @@ REFERENCE = ("apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVe
                                     + " reportingController type"),
     ],
 )  # fmt: skip
-def test_the_fields_of_a_kind(group: str, plural: str, expected: str) -> None:
+def test_selectable_fields_of_kind(group: str, plural: str, expected: str) -> None:
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
     assert sorted(kind.fields) == sorted(expected.split())
 
 
-def test_what_is_absent_still_compares() -> None:
+def test_absent_fields_have_defaults_in_selectors() -> None:
     fields = {(kind.name, path): field for kind in KINDS.all() for path, field in kind.fields.items()}
     absent = {where: field.absent for where, field in fields.items() if field.absent}
     assert absent == {

@@ -34,7 +34,7 @@ def problems(tree: dict[str, Any], *claimed: str) -> list[tuple[str, str]]:
     return [(cause.field, cause.message) for cause in errors.causes]
 
 
-def test_what_is_sound_is_known_by_its_content() -> None:
+def test_valid_specs_are_recognized_by_content() -> None:
     specs = SoundSpecs()
     specs.find(spec()).sound = True
     assert specs.find(deep_copy(spec())).sound
@@ -43,7 +43,7 @@ def test_what_is_sound_is_known_by_its_content() -> None:
     assert not SoundSpecs().find(spec()).sound
 
 
-def test_the_drawn_name_of_the_token_makes_no_difference() -> None:
+def test_generated_token_volume_name_is_ignored() -> None:
     specs = SoundSpecs()
     specs.find(spec()).sound = True
     assert specs.find(spec(f"{DRAWN_VOLUME}bcd45")).sound
@@ -66,8 +66,8 @@ JUDGED: dict[str, Any] = {
 }
 
 
-def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
-    """Return a spec with another container that has these fields."""
+def spec_with(field: str = "containers", **texts: Any) -> dict[str, Any]:
+    """Return a spec with a second container that has these fields."""
     fields = {"name": "more", "image": "i:1", "command": ["a"], "args": ["b"], "env": [{"name": "A", "value": "y"}]}
     container = {name: value for name, value in (fields | texts).items() if value is not None}
     made = spec()
@@ -75,17 +75,17 @@ def saying(field: str = "containers", **texts: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers", "ephemeralContainers"])
-def test_free_texts_make_no_difference(field: str) -> None:
+def test_free_text_fields_are_ignored(field: str) -> None:
     specs = SoundSpecs()
-    specs.find(saying(field)).sound = True
-    assert specs.find(saying(field, **FREE)).sound
-    assert [name for name, texts in JUDGED.items() if specs.find(saying(field, **texts)).sound] == []
+    specs.find(spec_with(field)).sound = True
+    assert specs.find(spec_with(field, **FREE)).sound
+    assert [name for name, texts in JUDGED.items() if specs.find(spec_with(field, **texts)).sound] == []
 
 
-def test_free_texts_are_left_out_of_a_copy() -> None:
-    tree = saying(**FREE)
+def test_free_text_is_removed_from_a_copy() -> None:
+    tree = spec_with(**FREE)
     data = without_free_text(tree)
-    assert tree == saying(**FREE)
+    assert tree == spec_with(**FREE)
     assert all(text not in data for text in (b"other:2", b"-v", b"$(A)", b"z"))
 
 
@@ -109,7 +109,7 @@ POD = built_in().find("", "v1", "pods")
 
 @settings(max_examples=300, deadline=None)
 @given(st.fixed_dictionaries({}, optional=LISTS), st.data())
-def test_what_is_found_is_the_same_whatever_is_free(one: dict[str, Any], data: st.DataObject) -> None:
+def test_findings_do_not_depend_on_free_text(one: dict[str, Any], data: st.DataObject) -> None:
     other = deep_copy(one)
     for container in itertools.chain(*other.values()):
         for name, texts in (("image", IMAGES), ("command", WORDS), ("args", WORDS)):
@@ -118,11 +118,11 @@ def test_what_is_found_is_the_same_whatever_is_free(one: dict[str, Any], data: s
         for variable in container["env"]:
             variable["value"] = data.draw(VALUES)
     if without_free_text(one) == without_free_text(other):
-        assert found_of(one) == found_of(other)
+        assert findings_of(one) == findings_of(other)
 
 
-def found_of(tree: dict[str, Any]) -> Any:
-    """Return what is wrong with a spec, what is warned of and what is owned of it; nothing is known of it before."""
+def findings_of(tree: dict[str, Any]) -> Any:
+    """Return the problems, warnings and ownership of a spec, validated for the first time."""
     assert POD is not None
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": deep_copy(tree)}
     before = deep_copy(pod)
@@ -134,14 +134,14 @@ def found_of(tree: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", ["x7k2", "x7k2pp", "X7k2p", "x7-2p", "x7k2\u00fc", "", 'x"', "another"])
-def test_no_other_name_is_taken_for_a_drawn_one(name: str) -> None:
+def test_only_generated_names_are_ignored(name: str) -> None:
     specs = SoundSpecs()
     specs.find(spec()).sound = True
     assert not specs.find(spec(DRAWN_VOLUME + name)).sound
     assert not specs.find(spec(name)).sound
 
 
-def test_a_mount_of_another_volume_is_noticed() -> None:
+def test_mount_of_another_volume_is_reported() -> None:
     assert problems(spec()) == []
     broken = spec()
     broken["containers"][0]["volumeMounts"][0]["name"] = f"{DRAWN_VOLUME}bcd45"
@@ -154,7 +154,7 @@ def test_invalid_spec_is_reported_each_time() -> None:
     assert {field for field, _ in problems(broken)} == {"spec.activeDeadlineSeconds", "spec.hostname"}
 
 
-def test_claimed_volumes_are_part_of_what_is_judged() -> None:
+def test_claim_template_volumes_are_part_of_the_key() -> None:
     mounting = spec()
     mounting["volumes"] = []
     name = mounting["containers"][0]["volumeMounts"][0]["name"]
@@ -162,7 +162,7 @@ def test_claimed_volumes_are_part_of_what_is_judged() -> None:
     assert problems(mounting) == problems(mounting, "other") != []
 
 
-def test_nothing_is_sound_because_no_more_problems_are_collected() -> None:
+def test_spec_is_not_cached_valid_if_problems_are_cut_off() -> None:
     errors = ErrorList()
     for index in range(MOST):
         errors.required((None, index))
@@ -179,14 +179,14 @@ def test_warnings_are_returned_each_time() -> None:
     assert of_template({"metadata": {}, "spec": spec()}, at) == of_template({"metadata": {}, "spec": spec()}, at)
 
 
-def test_a_large_spec_is_nobodys_memory() -> None:
+def test_large_specs_are_not_cached() -> None:
     specs = SoundSpecs()
     large = spec(hostname="x" * 20_000)
     specs.find(large).sound = True
     assert not specs.find(large).sound
 
 
-def test_few_findings_are_kept_and_none_of_what_is_long() -> None:
+def test_cache_is_limited_in_entries_and_key_size() -> None:
     findings = Memo(list[int], most=2)
     for data in (b"a", b"b", b"a", b"c", b"x" * (LONGEST + 1)):
         findings.of(data).append(1)
@@ -196,7 +196,7 @@ def test_few_findings_are_kept_and_none_of_what_is_long() -> None:
     assert findings.of(b"a", "beside") == []
 
 
-def test_what_was_found_is_forgotten() -> None:
+def test_cleared_cache_is_empty() -> None:
     findings = Memo(list[int], most=2)
     findings.of(b"a").append(1)
     findings.clear()

@@ -1,4 +1,4 @@
-"""Fields of features that are off, as a real API server of Kubernetes 1.36 was seen to drop them."""
+"""Fields of disabled features are dropped, as recorded from Kubernetes 1.36."""
 
 import copy
 from typing import Any
@@ -65,7 +65,7 @@ ROWS: list[tuple[str, Tree, Tree]] = [
 
 
 @pytest.mark.parametrize(("kind", "sent", "kept"), ROWS)
-def test_they_are_dropped(kind: str, sent: Tree, kept: Tree) -> None:
+def test_gated_fields_are_dropped(kind: str, sent: Tree, kept: Tree) -> None:
     tree = copy.deepcopy(sent)
     drop_gated(gated_fields(kind, lambda _: False), tree)
     assert tree == kept
@@ -79,7 +79,7 @@ def test_node_config_source_is_removed() -> None:
     assert node == {"spec": {"unschedulable": True}, "status": {}}
 
 
-def test_an_object_that_has_some_keeps_and_gets_them() -> None:
+def test_objects_that_use_a_gated_field_may_use_it() -> None:
     fields = gated_fields("pods", lambda feature: feature != STOP_SIGNALS)
     new = pod(containers=[{"name": "other"}, copy.deepcopy(STOP)])
     drop_gated(fields, new, pod(containers=[STOP]))
@@ -88,7 +88,7 @@ def test_an_object_that_has_some_keeps_and_gets_them() -> None:
     assert new == pod(containers=[{"name": "other"}, {"name": "c"}])
 
 
-def test_fields_of_another_feature_do_not_count_as_such() -> None:
+def test_use_of_another_feature_does_not_count() -> None:
     new = pod(**sources(copy.deepcopy(BUNDLE)))
     drop_gated(gated_fields("pods", lambda feature: feature != PROJECTED_BUNDLES), new, pod(containers=[STOP]))
     assert new == pod(**sources({}))

@@ -35,13 +35,13 @@ KINDS = built_in()
         ),
     ],
 )
-def test_values_of_other_types(plural: str, tree: Any, problem: str) -> None:
+def test_wrong_type_is_reported_like_go(plural: str, tree: Any, problem: str) -> None:
     info = KINDS.find("", "v1", plural)
     assert info is not None
     assert unmarshal_problem(tree, info.schema) == f"json: cannot unmarshal {problem}"
 
 
-def test_what_is_right_or_open() -> None:
+def test_valid_or_untyped_values_have_no_problem() -> None:
     info = KINDS.find("", "v1", "pods")
     assert info is not None
     limits = {"cpu": 1, "memory": "1Gi"}

@@ -1,4 +1,4 @@
-"""Paths of columns: what they find, and that they give up where they would visit too many values."""
+"""JSON paths of columns: results, and the limit on visited values."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ TREE = {"a": {"b": [{"c": 1}, {"c": 2, "d.e": 3}], "f-g": {"c": 4}}, "n": None}
         ("", [TREE]),
     ],
 )
-def test_a_path_finds_values(path: str, found: list[Any]) -> None:
+def test_path_finds_values(path: str, found: list[Any]) -> None:
     assert sorted(map(str, JSONPath(path).find(TREE))) == sorted(map(str, found))
 
 
@@ -39,13 +39,13 @@ def test_a_path_finds_values(path: str, found: list[Any]) -> None:
         "[" + ",".join(["*"] * 2000) + "]" + "[*,*]" * 5,
     ],
 )
-def test_a_path_that_visits_too_many_values_finds_nothing(path: str) -> None:
+def test_path_visiting_too_many_values_is_an_error(path: str) -> None:
     value = [[[[[n] * 10] * 10] * 10] * 10 for n in range(10)]
     with pytest.raises(LookupError):
         JSONPath(path).find(value)
 
 
-def test_paths_may_share_a_bound() -> None:
+def test_paths_can_share_a_visit_limit() -> None:
     visits, path = Visits(30), JSONPath("[*]")
     assert path.find([0] * 20, visits) == [0] * 20
     with pytest.raises(LookupError):
@@ -65,12 +65,12 @@ def test_paths_may_share_a_bound() -> None:
         ([".a[0,0]"], True),
     ],
 )
-def test_rows_of_many_or_wide_columns_are_costly(paths: list[str], costly: bool) -> None:
+def test_many_or_wide_columns_are_costly(paths: list[str], costly: bool) -> None:
     columns = [{"name": "c", "type": "string", "jsonPath": path} for path in paths]
     assert printer_of(columns).costly is costly
 
 
-def test_the_text_of_a_row_is_bounded() -> None:
+def test_text_of_row_is_limited() -> None:
     columns = [{"name": "c", "type": "string", "jsonPath": ".spec"}] * 100
     cells = printer_of(columns).cells({"metadata": {"name": "a"}, "spec": {"text": "x" * 1_000_000}})
     assert sum(len(cell) for cell in cells if cell) < 6_000_000

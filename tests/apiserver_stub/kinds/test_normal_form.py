@@ -1,4 +1,4 @@
-"""Whatever fits its schema comes to a normal form, which is its own and is recognized in microseconds."""
+"""Normalization: idempotent, and recognized by the quick check."""
 
 import copy
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from apiserver_stub.kinds.schema.schema_types import fitting, takes
 
 KINDS = built_in()
 DEEPEST = 10
-# By type: what clients write, usual or not; a null is any value.
+# By type: values that clients write, common or not; null stands for any value.
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "any": (1, "", {}, {"a": None}),
     "string": ("", "x", "Always", "RollingUpdate", "Container"),
@@ -53,7 +53,7 @@ def _objects(draw: st.DrawFn) -> tuple[ResourceInfo, Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(_objects())
-def test_a_normal_form_is_its_own(drawn: tuple[ResourceInfo, Any]) -> None:
+def test_normalization_is_idempotent(drawn: tuple[ResourceInfo, Any]) -> None:
     kind, tree = drawn
     assert clean(tree, kind) == Report()
     apply_defaults(tree, kind)
@@ -65,17 +65,17 @@ def test_a_normal_form_is_its_own(drawn: tuple[ResourceInfo, Any]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(_objects())
-def test_a_normal_form_needs_no_closer_look(drawn: tuple[ResourceInfo, Any]) -> None:
+def test_normal_form_passes_the_quick_check(drawn: tuple[ResourceInfo, Any]) -> None:
     kind, tree = drawn
     clean(tree, kind)
     apply_defaults(tree, kind)
     text = repr(tree)
-    if "e3" not in text and "None" not in text:  # exponents and what has no schema are looked at closely
+    if "e3" not in text and "None" not in text:  # exponents and values without schema take the full check
         assert takes(fitting(kind.schema), tree) or _leads_back(kind.schema, tree)
 
 
 def _leads_back(node: Schema | None, tree: Any) -> bool:
-    """Whether a schema within a schema is used, which no type follows."""
+    """Whether the value uses a recursive schema, which the quick check does not follow."""
     if isinstance(tree, list):
         return any(_leads_back(node.items if node else None, item) for item in tree)
     if not isinstance(tree, dict) or node is None:

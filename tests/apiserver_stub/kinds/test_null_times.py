@@ -1,4 +1,4 @@
-"""Unset times as a real server returns them: null where Go's type always has the field."""
+"""Unset times as kube-apiserver returns them: null where Go's type always has the field."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def name(row: Any) -> str:
 
 @pytest.mark.parametrize("row", ROWS, ids=name)
 def test_unset_time_is_null(row: Any) -> None:
-    """What is answered is right as it is: it needs no cleaning when it is sent back."""
+    """Returned objects are in normal form: they need no cleaning when they are sent back."""
     group, _, version = row["apiVersion"].rpartition("/")
     kind = KINDS.find(group, version, row["resource"])
     assert kind is not None

@@ -29,8 +29,8 @@ def _reached(node: Schema, seen: set[int]) -> None:
             _reached(inner, seen)
 
 
-def _at(node: Schema, *path: str) -> Schema | None:
-    """The node at a path of field names; arrays and maps are passed through to their elements."""
+def _node_at(node: Schema, *path: str) -> Schema | None:
+    """The node at a path of field names; arrays and maps stand for their elements."""
     found: Schema | None = node
     for name in path:
         while found is not None and found.type == "array":
@@ -41,7 +41,7 @@ def _at(node: Schema, *path: str) -> Schema | None:
     return found
 
 
-def test_every_resource_has_a_schema_whose_references_resolve(kinds: ResourceRegistry) -> None:
+def test_every_schema_resolves_its_references(kinds: ResourceRegistry) -> None:
     seen: set[int] = set()
     for kind in kinds.all():
         assert {"apiVersion", "kind", "metadata"} <= kind.schema.fields.keys()
@@ -54,32 +54,32 @@ def test_every_required_field_exists(kinds: ResourceRegistry) -> None:
         assert set(kind.schema.required) <= kind.schema.fields.keys()
 
 
-def test_a_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> None:
+def test_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> None:
     definition = kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert definition is not None
-    schema = _at(definition.schema, "spec", "versions", "schema", "openAPIV3Schema")
+    schema = _node_at(definition.schema, "spec", "versions", "schema", "openAPIV3Schema")
     assert schema is not None
     assert schema.fields["not"] is schema
-    assert _at(schema, "properties", "anything") is schema
+    assert _node_at(schema, "properties", "anything") is schema
 
 
-def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: ResourceRegistry) -> None:
+def test_keys_beside_reference_extend_the_definition(kinds: ResourceRegistry) -> None:
     deployments = kinds.find("apps", "v1", "deployments")
     assert deployments is not None
-    strategy = _at(deployments.schema, "spec", "strategy")
+    strategy = _node_at(deployments.schema, "spec", "strategy")
     assert strategy is not None
     assert strategy.patch_strategy == {"retainKeys"}
     assert "rollingUpdate" in strategy.fields
 
 
-def test_list_and_patch_semantics_are_kept(kinds: ResourceRegistry) -> None:
+def test_list_types_and_patch_strategies_are_loaded(kinds: ResourceRegistry) -> None:
     pods = kinds.find("", "v1", "pods")
     assert pods is not None
-    containers = _at(pods.schema, "spec", "containers")
+    containers = _node_at(pods.schema, "spec", "containers")
     assert containers is not None
     assert (containers.list_type, containers.list_map_keys) == ("map", ("name",))
     assert (containers.patch_strategy, containers.patch_merge_key) == ({"merge"}, "name")
-    volumes = _at(pods.schema, "spec", "volumes")
+    volumes = _node_at(pods.schema, "spec", "volumes")
     assert volumes is not None
     assert volumes.patch_strategy == {"merge", "retainKeys"}
 
@@ -100,7 +100,7 @@ def test_added_versions_are_ranked_stable_beta_alpha(kinds: ResourceRegistry) ->
     assert own.groups()[0].versions == ("v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "odd")
 
 
-def test_resources_come_change_and_go(kinds: ResourceRegistry) -> None:
+def test_resources_can_be_added_changed_and_removed(kinds: ResourceRegistry) -> None:
     lease = kinds.find("coordination.k8s.io", "v1", "leases")
     assert lease is not None
     other = replace(lease, short_names=("ls",))
@@ -112,7 +112,7 @@ def test_resources_come_change_and_go(kinds: ResourceRegistry) -> None:
     own.add(lease)
     own.add(other)
     assert (own.serves(lease), own.serves(other)) == (False, True)
-    own.remove(lease)  # whatever is served under its names
+    own.remove(lease)  # everything served under its names
     assert own.find("coordination.k8s.io", "v1", "leases") is None
     assert changes == [(None, lease), (lease, None), (None, lease), (lease, other), (other, None)]
     assert [change.info for change in changes] == [lease, lease, lease, other, other]
@@ -123,7 +123,7 @@ NAMES = st.tuples(st.sampled_from(["", "a.io", "b.io"]), st.sampled_from(["v1", 
 
 
 @given(st.lists(st.tuples(st.booleans(), NAMES, st.integers(0, 1))))
-def test_subscribers_can_track_the_served_kinds(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
+def test_subscribers_can_track_served_kinds(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
     known: dict[tuple[str, str, str], ResourceInfo] = {}
     seen: list[int] = []
 
@@ -140,7 +140,7 @@ def test_subscribers_can_track_the_served_kinds(steps: list[tuple[bool, tuple[st
 
     own = ResourceRegistry()
     own.subscribe(follow)
-    infos = {(*names, edition): _named(*names) for _, names, edition in steps}
+    infos = {(*names, edition): _resource(*names) for _, names, edition in steps}
     for added, names, edition in steps:
         info = infos[*names, edition]
         if added:
@@ -155,7 +155,7 @@ def test_subscribers_can_track_the_served_kinds(steps: list[tuple[bool, tuple[st
     assert {(group.name, version) for group in own.groups() for version in group.versions} == {key[:2] for key in known}
 
 
-def _named(group: str, version: str, plural: str) -> ResourceInfo:
+def _resource(group: str, version: str, plural: str) -> ResourceInfo:
     return ResourceInfo(group, version, "X", plural, "x", True, frozenset(), plural, ANYTHING)
 
 
@@ -171,7 +171,7 @@ def _named(group: str, version: str, plural: str) -> ResourceInfo:
         ("authentication.k8s.io", "v1", "tokenreviews", "tokenreviews.authentication.k8s.io", False),
     ],
 )
-def test_where_kinds_are_stored(
+def test_storage_kind_of_resource(
     kinds: ResourceRegistry, group: str, version: str, plural: str, storage: str, persisted: bool
 ) -> None:
     kind = kinds.find(group, version, plural)
@@ -185,7 +185,7 @@ def test_every_scale_subresource_has_paths(kinds: ResourceRegistry) -> None:
     assert scaled == {"deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers"}
 
 
-def test_subresources_know_their_bodies(kinds: ResourceRegistry) -> None:
+def test_subresources_have_body_kinds(kinds: ResourceRegistry) -> None:
     pods, deployments = kinds.find("", "v1", "pods"), kinds.find("apps", "v1", "deployments")
     assert pods is not None
     assert deployments is not None
@@ -198,17 +198,17 @@ def test_subresources_know_their_bodies(kinds: ResourceRegistry) -> None:
     assert pods.subresources["exec"].schema.type == "any"
 
 
-def test_selectable_fields_are_fields_of_their_kind(kinds: ResourceRegistry) -> None:
+def test_selectable_fields_exist_in_schema(kinds: ResourceRegistry) -> None:
     by_name = {kind.name: kind for kind in kinds.all()}
     for name in SELECTABLE:
         kind = by_name[name]
         stored = by_name[kind.storage]
         for field in kind.fields.values():
-            assert _at(stored.schema, *field.path.split(".")) is not None, field.path
+            assert _node_at(stored.schema, *field.path.split(".")) is not None, field.path
 
 
-def test_every_row_of_a_table_is_of_a_resource(kinds: ResourceRegistry) -> None:
-    """Every entry of the tables by name is of an existing kind."""
+def test_every_table_row_names_an_existing_kind(kinds: ResourceRegistry) -> None:
+    """Every entry of the tables by name belongs to an existing kind."""
     infos = tuple(kinds.all())
     names = {info.name for info in infos}
     qualified = {f"{info.api_version}/{info.kind}" for info in infos}

@@ -1,4 +1,4 @@
-"""What is made of a schema is made once, and goes with it."""
+"""Values derived from a schema are computed once and freed with it."""
 
 import gc
 import threading
@@ -31,7 +31,7 @@ RAW = {
 TREE: dict[str, Any] = {"metadata": {"name": "x"}, "list": [{"name": "a"}], "map": {"a": {"size": "1"}}, "text": "a"}
 
 
-def test_what_is_derived_is_made_once_for_each_schema() -> None:
+def test_derived_value_is_computed_once_per_schema() -> None:
     one, other = _schema(), _schema()
     made: list[Schema] = []
 
@@ -45,7 +45,7 @@ def test_what_is_derived_is_made_once_for_each_schema() -> None:
     assert made == [one, other]
 
 
-def test_what_could_not_be_made_is_tried_again() -> None:
+def test_failed_derivation_is_retried() -> None:
     schema, failures = _schema(), [ValueError("wrong")]
 
     def make(schema: Schema) -> str:
@@ -58,8 +58,8 @@ def test_what_could_not_be_made_is_tried_again() -> None:
     assert schema.derived(make, "meanwhile") == "made"
 
 
-def test_nothing_keeps_what_was_made_of_a_schema() -> None:
-    references = _used()
+def test_derived_values_are_garbage_collected() -> None:
+    references = _used_references()
     gc.collect()
     assert [reference() for reference in references if reference() is not None] == []
 
@@ -68,7 +68,7 @@ def _schema() -> Schema:
     return Schema(RAW, published.schemas().node)
 
 
-def _used() -> list[Any]:
+def _used_references() -> list[Any]:
     schema = _schema()
     assert takes(fitting(schema), TREE)
     assert takes(complete(schema), TREE)
@@ -83,8 +83,8 @@ def _used() -> list[Any]:
     return [weakref.ref(one) for one in [*found, complete(schema), complete(items), filler(schema)]]
 
 
-def test_a_schema_that_leads_back_is_made_by_two_threads_at_once() -> None:
-    """One that begins while another is at it does not come to see what stands for the schema meanwhile."""
+def test_recursive_schema_can_be_derived_by_two_threads() -> None:
+    """A second thread never sees the placeholder that stands for an unfinished schema."""
     loop = {"type": "object", "fields": {"name": {"type": "string", "default": ""}, "next": {"ref": "Loop"}}}
     begun, go_on = threading.Event(), threading.Event()
 

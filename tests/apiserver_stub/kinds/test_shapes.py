@@ -15,7 +15,7 @@ from apiserver_stub.kinds.schema.schema_types import complete, fitting, takes
 from apiserver_stub.kinds.validate import check_schema, unmet
 
 KINDS = built_in()
-# By type: values of its usual form, and such as come close.
+# By type: values of the usual form, and similar ones.
 GOOD: Mapping[str, tuple[Any, ...]] = {
     "any": (1, "x", {"y": None}),
     "string": ("", "x"),
@@ -46,14 +46,14 @@ def _node(raw: Raw) -> Schema:
 
 
 @pytest.mark.parametrize("type_", sorted(GOOD))
-def test_usual_values_are_taken(type_: str) -> None:
+def test_usual_values_are_accepted(type_: str) -> None:
     assert all(takes(fitting(_node({"type": type_})), value) for value in GOOD[type_])
 
 
 @pytest.mark.parametrize("omit", [False, True])
 @pytest.mark.parametrize("format_", ["", "int32", "int64", "milli"])
 @pytest.mark.parametrize("type_", [*sorted(GOOD), "object", "array"])
-def test_what_is_taken_needs_no_cleaning(type_: str, format_: str, omit: bool) -> None:
+def test_accepted_values_need_no_cleaning(type_: str, format_: str, omit: bool) -> None:
     if omit and type_ not in OMITTED:
         return
     node = _node({"type": "object", "fields": {"x": {"type": type_, "format": format_, "omit": omit}}})
@@ -64,14 +64,14 @@ def test_what_is_taken_needs_no_cleaning(type_: str, format_: str, omit: bool) -
             assert tree == {"x": value}
 
 
-def test_empty_values_are_taken_only_where_they_stay() -> None:
+def test_empty_values_are_accepted_only_if_preserved() -> None:
     labels = {"type": "object", "values": {"type": "string"}}
     assert takes(fitting(_node({"type": "object", "fields": {"x": labels}})), {"x": {}})
     assert not takes(fitting(_node({"type": "object", "fields": {"x": {**labels, "omit": True}}})), {"x": {}})
     assert takes(fitting(_node({"type": "object", "fields": {"x": {"type": "boolean", "omit": True}}})), {"x": True})
 
 
-def test_unknown_fields_are_taken_only_where_they_stay() -> None:
+def test_unknown_fields_are_accepted_only_if_preserved() -> None:
     fields = {"a": {"type": "string"}}
     assert not takes(fitting(_node({"type": "object", "fields": fields})), {"b": 1})
     assert takes(fitting(_node({"type": "object", "fields": fields, "preserve": True})), {"a": "", "b": None})
@@ -90,20 +90,20 @@ def test_unknown_fields_are_taken_only_where_they_stay() -> None:
         ({"type": "object", "values": {"type": "string", "enum": ["A"]}}, {"k": "A"}, {"k": "B"}),
     ],
 )
-def test_what_is_demanded_has_to_be_there(raw: Raw, good: Any, bad: Any) -> None:
+def test_required_field_must_be_present(raw: Raw, good: Any, bad: Any) -> None:
     node = _node({"type": "object", "fields": {"x": raw}, "required": ["x"]})
     for tree, right in (({"x": good}, True), ({"x": bad}, False), ({}, False)):
         assert takes(complete(node), tree) is right
         assert (list(check_schema(tree, node)) == []) is right
 
 
-def test_a_field_may_be_required_without_being_described() -> None:
+def test_required_field_needs_no_schema() -> None:
     node = _node({"type": "object", "preserve": True, "required": ["x"]})
     assert takes(complete(node), {"x": 1})
     assert not takes(complete(node), {"x": ""})
 
 
-def test_a_schema_that_leads_back_into_itself_is_looked_at_closely() -> None:
+def test_recursive_schema_is_checked_fully() -> None:
     raw = {"type": "object", "fields": {"next": {"ref": "x"}, "n": {"type": "integer", "default": 0}}}
     node = _node(raw)
     assert takes(fitting(node), {"n": 1})
@@ -115,7 +115,7 @@ def test_a_schema_that_leads_back_into_itself_is_looked_at_closely() -> None:
 
 @st.composite
 def _objects(draw: st.DrawFn) -> tuple[Schema, Any]:
-    """An object of some kind, right but for a value here and there."""
+    """An object of some kind, valid except for some values."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
     def grow(node: Schema, depth: int) -> Any:
@@ -136,7 +136,7 @@ def _objects(draw: st.DrawFn) -> tuple[Schema, Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(_objects())
-def test_the_closer_look_agrees(drawn: tuple[Schema, Any]) -> None:
+def test_quick_check_agrees_with_full_check(drawn: tuple[Schema, Any]) -> None:
     node, tree = drawn
     if not isinstance(tree, dict):
         return
@@ -147,7 +147,7 @@ def test_the_closer_look_agrees(drawn: tuple[Schema, Any]) -> None:
     assert not taken or (report, tree) == (Report(), before)
 
 
-def test_a_null_that_is_always_there_stays_on_the_closer_look() -> None:
+def test_always_present_null_is_preserved_by_full_check() -> None:
     kind = KINDS.find("", "v1", "events")
     assert kind is not None
     tree: dict[str, Any] = {"involvedObject": {}, "lastTimestamp": None, "message": None, "metadata": {}}

@@ -1,4 +1,4 @@
-"""Who may write what, what is counted, how long a deletion takes and what holds it."""
+"""Write strategies: fields of the writer, generation, grace periods and finalizers."""
 
 import copy
 from typing import Any
@@ -32,25 +32,25 @@ def _deployment(**metadata: object) -> Tree:
     return {"metadata": {"name": "a", "uid": "u", **metadata}, "spec": {"replicas": 1}, "status": {"replicas": 1}}
 
 
-def test_a_new_object_has_no_status_and_generation_one() -> None:
+def test_new_object_has_empty_status_and_generation_1() -> None:
     new = _deployment(generation=7, deletionTimestamp="x", deletionGracePeriodSeconds=1)
     DEPLOYMENTS.prepare_create(new)
     assert new == {"metadata": {"name": "a", "uid": "u", "generation": 1}, "spec": {"replicas": 1}, "status": {}}
 
 
-def test_an_uncounted_kind_has_no_generation() -> None:
+def test_kind_without_generation_stays_without() -> None:
     new: Tree = {"metadata": {"name": "a", "generation": 3}, "data": {}}
     _kind("", "configmaps").strategy.prepare_create(new)
     assert new == {"metadata": {"name": "a"}, "data": {}}
 
 
-def test_a_node_is_born_with_the_status_its_agent_gives() -> None:
+def test_new_node_keeps_its_status() -> None:
     node: Tree = {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "1"}}}
     _kind("", "nodes").strategy.prepare_create(node)
     assert node["status"] == {"capacity": {"cpu": "1"}}
 
 
-def test_an_account_refers_to_secrets_by_name() -> None:
+def test_service_account_secrets_have_names_only() -> None:
     strategy = _kind("", "serviceaccounts").strategy
     new: Tree = {"metadata": {}, "secrets": [{"name": "a", "uid": "u", "kind": "Secret"}, {"name": "b"}]}
     strategy.prepare_create(new)
@@ -113,7 +113,7 @@ def test_label_keys_without_a_selector_are_not_merged() -> None:
         ({"phase": "Bound"}, "now"),
     ],
 )
-def test_a_volume_has_the_time_of_its_last_change_of_phase(status: Tree, time: str) -> None:
+def test_volume_phase_transition_time_is_set(status: Tree, time: str) -> None:
     old = {"metadata": {}, "status": {"phase": "Pending", "lastPhaseTransitionTime": "2020-01-01T00:00:00Z"}}
     new = {"metadata": {}, "status": {**status}}
     before = format_time(utc_now())
@@ -122,7 +122,7 @@ def test_a_volume_has_the_time_of_its_last_change_of_phase(status: Tree, time: s
     assert before <= found <= format_time(utc_now()) if time == "now" else found == time
 
 
-def test_an_update_keeps_the_status_and_counts_a_change_of_the_spec() -> None:
+def test_update_keeps_status_and_counts_spec_changes() -> None:
     old = _deployment(generation=4)
     new = copy.deepcopy(old)
     new["spec"]["replicas"] = 2
@@ -135,7 +135,7 @@ def test_an_update_keeps_the_status_and_counts_a_change_of_the_spec() -> None:
     assert old == before
 
 
-def test_an_update_of_metadata_alone_is_not_counted() -> None:
+def test_metadata_update_does_not_change_generation() -> None:
     old = _deployment(generation=4)
     new = copy.deepcopy(old)
     new["metadata"].update(labels={"a": "b"}, annotations={}, generation=77)
@@ -143,7 +143,7 @@ def test_an_update_of_metadata_alone_is_not_counted() -> None:
     assert new["metadata"]["generation"] == 4
 
 
-def test_a_change_of_the_annotations_of_a_deployment_is_counted() -> None:
+def test_deployment_annotations_change_generation() -> None:
     old = _deployment(generation=4)
     new = copy.deepcopy(old)
     new["metadata"].update(annotations={"a": "b"})
@@ -152,20 +152,20 @@ def test_a_change_of_the_annotations_of_a_deployment_is_counted() -> None:
 
 
 @pytest.mark.parametrize(("name", "count"), [("labels", 5), ("annotations", 4)])
-def test_a_change_of_the_labels_of_an_endpoint_slice_is_counted(name: str, count: int) -> None:
+def test_endpoint_slice_labels_change_generation(name: str, count: int) -> None:
     old: Tree = {"metadata": {"name": "a", "generation": 4}, "endpoints": []}
     new = {**old, "metadata": {**old["metadata"], name: {"a": "b"}}}
     _kind("discovery.k8s.io", "endpointslices").strategy.prepare_update(new, old)
     assert new["metadata"]["generation"] == count
 
 
-def test_a_new_limit_range_without_a_name_gets_one() -> None:
+def test_new_limit_range_without_name_gets_one() -> None:
     limits: Tree = {"metadata": {}, "spec": {"limits": []}}
     _kind("", "limitranges").strategy.prepare_create(limits)
     assert len(limits["metadata"]["name"]) == 36
 
 
-def test_a_new_object_has_no_status_of_its_sender() -> None:
+def test_create_ignores_status_except_for_nodes() -> None:
     """Of the kinds with a status subresource, only nodes keep the status of a create."""
     kept = set()
     for kind in KINDS.all():
@@ -177,7 +177,7 @@ def test_a_new_object_has_no_status_of_its_sender() -> None:
     assert kept == {"nodes"}
 
 
-def test_a_status_update_changes_nothing_else() -> None:
+def test_status_update_changes_only_status() -> None:
     old = _deployment(generation=4, labels={"a": "1"})
     new: Tree = {"metadata": {"name": "a", "annotations": {"k": "v"}}, "spec": {}, "status": {"replicas": 3}}
     DEPLOYMENTS.prepare_subresource("status", new, old)
@@ -197,9 +197,7 @@ def test_a_status_update_changes_nothing_else() -> None:
         ("storage.k8s.io", "volumeattachments", "status", ("labels", "annotations", "finalizers", "ownerReferences")),
     ],
 )
-def test_what_of_metadata_the_writer_of_a_part_leaves_alone(
-    group: str, plural: str, part: str, kept: tuple[str, ...]
-) -> None:
+def test_subresource_update_preserves_metadata(group: str, plural: str, part: str, kept: tuple[str, ...]) -> None:
     strategy = _kind(group, plural).strategy
     before: Tree = {"labels": {"a": "1"}, "annotations": {}, "finalizers": ["x/y"], "ownerReferences": [{"name": "o"}]}
     after: Tree = {"labels": {}, "annotations": {"b": "2"}, "finalizers": [], "ownerReferences": []}
@@ -210,7 +208,7 @@ def test_what_of_metadata_the_writer_of_a_part_leaves_alone(
     assert {name: new["metadata"].get(name) for name in before} == expected
 
 
-def test_ending_a_status_removes_it() -> None:
+def test_removing_status_is_possible() -> None:
     old = _deployment(generation=1)
     new = copy.deepcopy(old)
     del new["status"]
@@ -219,7 +217,7 @@ def test_ending_a_status_removes_it() -> None:
     assert old["status"] == {"replicas": 1}
 
 
-def test_a_new_pod_is_pending() -> None:
+def test_new_pod_is_pending() -> None:
     pod: Tree = {"metadata": {"name": "a"}, "spec": {"containers": [{}]}, "status": {"phase": "Running"}}
     PODS.prepare_create(pod)
     assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -242,7 +240,7 @@ def test_quality_of_service(resources: list[Tree], expected: str) -> None:
     assert quality_of_service({"containers": [{"resources": r} for r in resources]}) == expected
 
 
-def test_the_quality_of_a_pod_that_asks_as_a_whole() -> None:
+def test_quality_of_service_uses_pod_level_resources() -> None:
     whole = {"limits": {"cpu": "1", "memory": "1"}}
     assert quality_of_service({"resources": whole, "containers": [{}]}) == "Guaranteed"
     assert quality_of_service({"resources": {"requests": {"cpu": "1"}}, "containers": [{}]}) == "Burstable"
@@ -251,14 +249,14 @@ def test_the_quality_of_a_pod_that_asks_as_a_whole() -> None:
     )
 
 
-def test_a_status_update_keeps_the_quality_of_service_it_leaves_out() -> None:
+def test_status_update_without_qos_class_keeps_it() -> None:
     old: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Burstable", "phase": "Pending"}}
     new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"phase": "Running"}}
     PODS.prepare_subresource("status", new, old)
     assert new["status"] == {"qosClass": "Burstable", "phase": "Running"}
     changed: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Guaranteed"}}
     PODS.prepare_subresource("status", changed, old)
-    assert changed["status"] == {"qosClass": "Guaranteed"}  # which validation refuses
+    assert changed["status"] == {"qosClass": "Guaranteed"}  # which validation rejects
 
 
 @pytest.mark.parametrize(
@@ -278,22 +276,22 @@ def test_a_status_update_keeps_the_quality_of_service_it_leaves_out() -> None:
         ({"nodeName": "n"}, {"phase": "Failed"}, None, 0),
     ],
 )
-def test_the_grace_of_a_pod(spec: Tree, status: Tree, requested: int | None, expected: int) -> None:
+def test_pod_grace_period(spec: Tree, status: Tree, requested: int | None, expected: int) -> None:
     assert PODS.graceful
     assert PODS.grace_period({"metadata": {}, "spec": spec, "status": status}, requested) == expected
 
 
-def test_other_kinds_go_at_once() -> None:
+def test_other_kinds_are_deleted_immediately() -> None:
     assert not DEPLOYMENTS.graceful
 
 
-def test_a_deletion_counts_as_a_change() -> None:
+def test_deletion_increments_generation() -> None:
     deployment = _deployment(generation=2)
     DEPLOYMENTS.mark_deleted(deployment)
     assert deployment["metadata"]["generation"] == 3
 
 
-def test_a_namespace_is_held_until_both_lists_are_empty() -> None:
+def test_namespace_is_held_until_finalizer_lists_are_empty() -> None:
     namespace: Tree = {"metadata": {"name": "a", "finalizers": ["x/y"]}, "spec": {}}
     NAMESPACES.prepare_create(namespace)
     assert namespace["status"] == {"phase": "Active"}
@@ -309,7 +307,7 @@ def test_a_namespace_is_held_until_both_lists_are_empty() -> None:
     assert NAMESPACES.still_held({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}})
 
 
-def test_only_finalize_writes_a_namespace_s_finalizers() -> None:
+def test_only_finalize_changes_namespace_finalizers() -> None:
     old: Tree = {"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     new: Tree = {"metadata": {"name": "a"}, "spec": {"finalizers": []}}
     NAMESPACES.prepare_update(new, old)
@@ -317,7 +315,7 @@ def test_only_finalize_writes_a_namespace_s_finalizers() -> None:
     assert new is not old
 
 
-def test_approval_writes_conditions_and_nothing_else() -> None:
+def test_approval_changes_only_conditions() -> None:
     strategy = _kind("certificates.k8s.io", "certificatesigningrequests").strategy
     old: Tree = {"metadata": {"name": "a"}, "spec": {"signerName": "s"}, "status": {"certificate": "x"}}
     new: Tree = {
@@ -330,7 +328,7 @@ def test_approval_writes_conditions_and_nothing_else() -> None:
     assert old["status"] == {"certificate": "x"}
 
 
-def test_a_service_keeps_what_it_was_given() -> None:
+def test_service_update_keeps_allocated_values() -> None:
     port = {"port": 80, "protocol": "TCP"}
     old: Tree = {
         "metadata": {"name": "a"},
@@ -355,7 +353,7 @@ def test_a_service_keeps_what_it_was_given() -> None:
     assert old["spec"]["ports"][0]["nodePort"] == 30001
 
 
-def test_a_job_selects_its_own_pods() -> None:
+def test_job_selects_its_own_pods() -> None:
     job: Tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
     _kind("batch", "jobs").strategy.prepare_create(job)
     assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}
@@ -392,11 +390,11 @@ def test_a_job_selects_its_own_pods() -> None:
         ),
     ],
 )
-def test_a_selector_as_text(selector: object, text: str) -> None:
+def test_selector_as_text(selector: object, text: str) -> None:
     assert selector_text(selector) == text
 
 
-def test_scale_is_a_view_that_can_be_written() -> None:
+def test_scale_can_be_read_and_written() -> None:
     kind = _kind("apps", "deployments")
     deployment: Tree = {
         "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "5", "labels": {"x": "y"}},
@@ -418,7 +416,7 @@ def test_scale_is_a_view_that_can_be_written() -> None:
     assert from_scale(deployment, to_scale(deployment, kind.scale or ScalePaths()), ScalePaths()) == deployment
 
 
-def test_who_may_create_by_update_or_update_blindly() -> None:
+def test_leases_can_be_created_by_update_but_need_a_version() -> None:
     leases = _kind("coordination.k8s.io", "leases").strategy
     assert leases.creates_on_update
     assert not leases.unconditional_update
@@ -442,8 +440,8 @@ ELSEWHERE = {**OTHER, "namespace": "b"}
     ({"dataSource": FOREIGN, "dataSourceRef": FOREIGN}, {"dataSource": FOREIGN, "dataSourceRef": FOREIGN}),
     ({"dataSourceRef": ELSEWHERE}, {"dataSourceRef": ELSEWHERE}),
 ])  # fmt: skip
-def test_what_a_claim_is_filled_from(sent: Tree, kept: Tree) -> None:
-    """As a real server answers; an update that knows the older field alone keeps what a claim is filled from."""
+def test_claim_data_source_fields_are_synchronized(sent: Tree, kept: Tree) -> None:
+    """As in kube-apiserver; an update that knows only the older field keeps the data source."""
     claims = _kind("", "persistentvolumeclaims").strategy
     claim = {"metadata": {"name": "a"}, "spec": copy.deepcopy(sent)}
     claims.prepare_create(claim)

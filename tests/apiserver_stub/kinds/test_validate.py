@@ -1,4 +1,4 @@
-"""Every broken rule is one cause, in the words clients know, and nothing that is in order is refused."""
+"""Every violated rule is one cause with upstream's message, and valid objects are accepted."""
 
 from typing import Any
 
@@ -55,9 +55,11 @@ def _container(**more: Any) -> Tree:
         }),
     ],
 )  # fmt: skip
-def test_what_is_in_order_is_accepted_again_and_again(judged: Any, api_version: str, plural: str, tree: Tree) -> None:
-    assert judged.problems(api_version, plural, tree) == []
-    assert judged.problems(api_version, plural, tree, tree) == []
+def test_valid_objects_are_accepted_and_can_be_updated(
+    validator: Any, api_version: str, plural: str, tree: Tree
+) -> None:
+    assert validator.problems(api_version, plural, tree) == []
+    assert validator.problems(api_version, plural, tree, tree) == []
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
@@ -93,8 +95,8 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller
         ({"ownerReferences": [{**OWNER, "kind": "Event"}]}, ["metadata.ownerReferences"]),
     ],
 )
-def test_metadata(judged: Any, metadata: Tree, fields: list[str]) -> None:
-    assert judged.fields("v1", "configmaps", {"metadata": metadata}) == fields
+def test_metadata_is_validated(validator: Any, metadata: Tree, fields: list[str]) -> None:
+    assert validator.fields("v1", "configmaps", {"metadata": metadata}) == fields
 
 
 @pytest.mark.parametrize(
@@ -112,8 +114,8 @@ def test_metadata(judged: Any, metadata: Tree, fields: list[str]) -> None:
         ("rbac.authorization.k8s.io/v1", "clusterroles", "..", False),
     ],
 )
-def test_names_by_kind(judged: Any, api_version: str, plural: str, name: str, good: bool) -> None:
-    fields = judged.fields(
+def test_names_are_validated_by_kind(validator: Any, api_version: str, plural: str, name: str, good: bool) -> None:
+    fields = validator.fields(
         api_version,
         plural,
         {"metadata": {"name": name}, "spec": {"clusterIP": "None"}}
@@ -123,14 +125,14 @@ def test_names_by_kind(judged: Any, api_version: str, plural: str, name: str, go
     assert ("metadata.name" not in fields) is good
 
 
-def test_a_cluster_wide_object_has_no_namespace(judged: Any) -> None:
-    assert judged.problems("v1", "namespaces", {"metadata": {"namespace": "x"}}) == [
+def test_cluster_scoped_object_has_no_namespace(validator: Any) -> None:
+    assert validator.problems("v1", "namespaces", {"metadata": {"namespace": "x"}}) == [
         ("metadata.namespace", "Forbidden: not allowed on this type")
     ]
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"])
-def test_identity_never_changes(judged: Any, field: str) -> None:
+def test_identity_is_immutable(validator: Any, field: str) -> None:
     time = "2024-01-01T00:00:0{}Z"
     old = {
         "name": "a",
@@ -140,24 +142,24 @@ def test_identity_never_changes(judged: Any, field: str) -> None:
         "deletionTimestamp": time.format(1),
     }
     new = {**old, field: time.format(2) if "Timestamp" in field else "other"}
-    problems = judged.problems("v1", "configmaps", {"metadata": new}, {"metadata": old})
+    problems = validator.problems("v1", "configmaps", {"metadata": new}, {"metadata": old})
     assert problems == [(f"metadata.{field}", f'Invalid value: "{new[field]}": field is immutable')]
 
 
-def test_an_object_that_goes_gets_no_new_finalizer(judged: Any) -> None:
+def test_deleted_object_cannot_get_new_finalizers(validator: Any) -> None:
     old = {"deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": ["a.io/x", "b.io/y"]}
     fewer = {**old, "finalizers": ["b.io/y"]}
-    assert judged.problems("v1", "configmaps", {"metadata": fewer}, {"metadata": old}) == []
+    assert validator.problems("v1", "configmaps", {"metadata": fewer}, {"metadata": old}) == []
     more = {**old, "finalizers": ["b.io/y", "c.io/z"]}
-    assert judged.fields("v1", "configmaps", {"metadata": more}, {"metadata": old}) == ["metadata.finalizers"]
+    assert validator.fields("v1", "configmaps", {"metadata": more}, {"metadata": old}) == ["metadata.finalizers"]
 
 
-def test_the_words_clients_know(judged: Any) -> None:
+def test_messages_match_upstream(validator: Any) -> None:
     pod = {
         "metadata": {"name": "Bad"},
         "spec": {"containers": [{"name": "c"}, {**C, "imagePullPolicy": "Sometimes"}], "restartPolicy": "Maybe"},
     }
-    problems = dict(judged.problems("v1", "pods", pod))
+    problems = dict(validator.problems("v1", "pods", pod))
     assert problems["metadata.name"].startswith('Invalid value: "Bad": a lowercase RFC 1123 subdomain must')
     assert problems["spec.containers[0].image"] == "Required value"
     assert problems["spec.containers[1].name"] == 'Duplicate value: "c"'
@@ -170,9 +172,9 @@ def test_the_words_clients_know(judged: Any) -> None:
     assert len(problems) == 5
 
 
-def test_every_problem_has_the_reason_of_its_words(judged: Any) -> None:
-    kind = judged.kind("v1", "pods")
-    pod = judged.object(
+def test_every_problem_has_its_reason(validator: Any) -> None:
+    kind = validator.kind("v1", "pods")
+    pod = validator.object(
         kind, {"metadata": {"name": "A"}, "spec": {"containers": [{"name": "c"}], "restartPolicy": "x"}}
     )
     reasons = {c.field: c.reason for c in validate(kind, pod, None)}
@@ -183,19 +185,21 @@ def test_every_problem_has_the_reason_of_its_words(judged: Any) -> None:
     }
 
 
-def test_required_below_a_status_is_never_demanded(judged: Any) -> None:
-    assert judged.problems("v1", "pods", {**_pod(), "status": {"conditions": [{}], "containerStatuses": [{}]}}) == []
+def test_required_fields_below_status_are_not_checked(validator: Any) -> None:
+    assert validator.problems("v1", "pods", {**_pod(), "status": {"conditions": [{}], "containerStatuses": [{}]}}) == []
 
 
-def test_the_schema_judges_the_parts_that_a_change_brings(judged: Any) -> None:
+def test_changed_parts_are_checked_against_schema(validator: Any) -> None:
     template = {**TEMPLATE, **_container(imagePullPolicy="Sometimes")}
-    fields = judged.fields("apps/v1", "deployments", {"spec": {**WORKLOAD, "template": template}}, {"spec": WORKLOAD})
+    fields = validator.fields(
+        "apps/v1", "deployments", {"spec": {**WORKLOAD, "template": template}}, {"spec": WORKLOAD}
+    )
     assert fields == ["spec.template.spec.containers[0].imagePullPolicy"]
 
 
-def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> None:
-    kind = judged.kind("v1", "pods")
-    stored = judged.object(kind, _container(image=" i"))  # no rule was broken when it was new
+def test_changed_pod_spec_is_validated(validator: Any) -> None:
+    kind = validator.kind("v1", "pods")
+    stored = validator.object(kind, _container(image=" i"))  # it was valid when it was created
     labelled = {**stored, "metadata": {**stored["metadata"], "annotations": {MIRROR: "x"}}}
     assert [cause.field for cause in validate(kind, labelled, stored)] == [f"metadata.annotations[{MIRROR}]"]
     brought = {**labelled, "spec": {**stored["spec"]}}
@@ -216,9 +220,9 @@ def test_the_spec_of_a_pod_is_judged_when_a_change_brings_it(judged: Any) -> Non
         ({"annotations": {"b": "x" * 300_000}}, ["metadata.annotations"]),
     ],
 )  # fmt: skip
-def test_texts_of_metadata_are_judged_when_a_change_brings_them(judged: Any, metadata: Tree, fields: list[str]) -> None:
-    stored = judged.object(
-        judged.kind("v1", "pods"), {**_pod(), "metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}
+def test_changed_metadata_is_validated(validator: Any, metadata: Tree, fields: list[str]) -> None:
+    stored = validator.object(
+        validator.kind("v1", "pods"), {**_pod(), "metadata": {"labels": {"a": "1"}, "annotations": {"b": "1"}}}
     )
     changed = {**stored, "metadata": {**stored["metadata"], **metadata}}
-    assert [cause.field for cause in validate(judged.kind("v1", "pods"), changed, stored)] == fields
+    assert [cause.field for cause in validate(validator.kind("v1", "pods"), changed, stored)] == fields

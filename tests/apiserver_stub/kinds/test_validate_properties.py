@@ -1,4 +1,4 @@
-"""Judging never fails and never changes what it judges, whatever fits the schema."""
+"""Validation of any object that fits the schema never raises and never modifies it."""
 
 import copy
 from typing import Any
@@ -17,7 +17,7 @@ from controller_manager.common.api.tree import Tree
 KINDS = built_in()
 
 
-def test_what_a_recursive_schema_demands_is_found_on_every_way_through_it() -> None:
+def test_required_fields_of_recursive_schema_are_checked() -> None:
     schemas = Schemas({
         "a": {"type": "object", "fields": {"b": {"ref": "b"}, "leaf": {"ref": "leaf"}}},
         "b": {"type": "object", "fields": {"a": {"ref": "a"}}},
@@ -33,7 +33,7 @@ _leaf = st.sampled_from([None, 0, -1, 2**31 - 1, "", "x", "-", "1.2.3.4", "aGk="
 
 @st.composite
 def _fitting(draw: st.DrawFn) -> tuple[ResourceInfo, Tree]:
-    """A random object that mostly fits its schema: what does not is dropped by the caller."""
+    """A random object that mostly fits its schema; the caller drops what does not."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
     def grow(node: Any, depth: int) -> Any:
@@ -56,7 +56,7 @@ def _fitting(draw: st.DrawFn) -> tuple[ResourceInfo, Tree]:
 
 @settings(max_examples=200, deadline=None)
 @given(_fitting(), st.sampled_from([None, "", "status", "approval", "resize", "ephemeralcontainers"]))
-def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[ResourceInfo, Tree], part: str | None) -> None:
+def test_any_valid_object_can_be_validated(drawn: tuple[ResourceInfo, Tree], part: str | None) -> None:
     kind, tree = drawn
     if clean(tree, kind).wrong:
         return
@@ -77,7 +77,7 @@ def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[ResourceInfo,
 
 @settings(max_examples=150, deadline=None)
 @given(_fitting(), st.data(), st.sampled_from(["", "status", "approval", "resize", "ephemeralcontainers"]))
-def test_judging_any_change_never_fails(drawn: tuple[ResourceInfo, Tree], data: st.DataObject, part: str) -> None:
+def test_any_change_can_be_validated(drawn: tuple[ResourceInfo, Tree], data: st.DataObject, part: str) -> None:
     kind, old = drawn
     new = copy.deepcopy(old)
     for name in data.draw(st.lists(st.sampled_from(sorted(kind.schema.fields)), max_size=2)):

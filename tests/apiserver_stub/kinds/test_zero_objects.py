@@ -1,4 +1,4 @@
-"""Objects in which nothing is set, as bookmarks of kube-apiserver 1.36 have them, for each resource that is watched."""
+"""Zero objects, as in bookmarks of kube-apiserver 1.36, for each resource that can be watched."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ KINDS = built_in()
 
 
 @pytest.mark.parametrize("path", RECORDED)
-def test_zero_object_of_kind_is_as_recorded(path: str) -> None:
+def test_zero_object_matches_kube_apiserver(path: str) -> None:
     prefix, *place = path[1:].split("/")
     kind = KINDS.find(*place) if prefix == "apis" else KINDS.find("", *place)
     assert kind is not None

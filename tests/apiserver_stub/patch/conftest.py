@@ -1,4 +1,4 @@
-"""A small schema with each kind of list and map that server-side apply tells apart, and objects that fit it."""
+"""A small schema with every type of list and map of server-side apply, and matching objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -95,7 +95,7 @@ _SPECS = _some(
 
 
 class Things:
-    """The node of the schema, objects made by hand, and a strategy for others."""
+    """The schema node, handmade objects, and a strategy for others."""
 
     node: Schema = Schemas(DEFINITIONS).node("Thing")
     drawn: st.SearchStrategy[Tree] = st.builds(

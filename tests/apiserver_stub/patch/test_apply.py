@@ -1,4 +1,4 @@
-"""Server-side apply as a pure step: who owns what, who is in the way, and what becomes of fields nobody wants."""
+"""Server-side apply as a pure function: ownership, conflicts and removed fields."""
 
 import copy
 import json
@@ -30,8 +30,8 @@ Tree = dict[str, Any]
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class World:
-    """One object and its record, changed by appliers and by updates; no step may change what it is given."""
+class ManagedObject:
+    """One object and its managed fields, changed by applies and updates; no step may modify its input."""
 
     def __init__(self, things: Any) -> None:
         self.things = things
@@ -67,7 +67,7 @@ class World:
         self.tree, self.entries = new, updated(self.entries, author, seen, f"2026-01-01T00:00:{self.ticks:02}Z")
 
     def disputes(self, manager: str, config: Tree) -> set[str]:
-        """The fields that are in the way of an apply, which is then not made."""
+        """The conflicting fields of an apply, which is not made."""
         before = self.tree, self.entries
         try:
             self.apply(manager, config)
@@ -86,44 +86,44 @@ class World:
 
 
 @pytest.fixture
-def world(things) -> World:
-    return World(things)
+def managed(things) -> ManagedObject:
+    return ManagedObject(things)
 
 
 def spec(**members: Any) -> Tree:
     return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": members}
 
 
-def test_a_new_object_belongs_to_its_applier(world: World) -> None:
-    world.apply("one", spec(replicas=1))
-    assert world.entries == [
+def test_new_object_is_owned_by_its_applier(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1))
+    assert managed.entries == [
         FieldManager("one", "Apply", "v1").entry({"f:spec": {"f:replicas": {}}}, "2026-01-01T00:00:01Z")
     ]
 
 
-def test_the_same_again_changes_nothing(world: World) -> None:
-    first = world.apply("one", spec(replicas=1))
-    entries = world.entries
-    assert (world.apply("one", spec(replicas=1)), world.entries) == (first, entries)
+def test_repeated_apply_changes_nothing(managed: ManagedObject) -> None:
+    first = managed.apply("one", spec(replicas=1))
+    entries = managed.entries
+    assert (managed.apply("one", spec(replicas=1)), managed.entries) == (first, entries)
 
 
-def test_a_new_value_renews_the_time(world: World) -> None:
-    world.apply("one", spec(replicas=1))
-    world.apply("one", spec(replicas=2))
-    assert [found["time"] for found in world.entries] == ["2026-01-01T00:00:02Z"]
+def test_changed_value_updates_the_time(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1))
+    managed.apply("one", spec(replicas=2))
+    assert [found["time"] for found in managed.entries] == ["2026-01-01T00:00:02Z"]
 
 
-def test_equal_values_are_shared(world: World) -> None:
-    world.apply("one", spec(replicas=1))
-    world.apply("two", spec(replicas=1))
-    assert sorted(world.owners("f:spec", "f:replicas")) == ["one", "two"]
+def test_equal_values_are_co_owned(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1))
+    managed.apply("two", spec(replicas=1))
+    assert sorted(managed.owners("f:spec", "f:replicas")) == ["one", "two"]
 
 
-def test_a_conflict_names_everybody_and_everything_and_changes_nothing(world: World) -> None:
-    world.apply("one", spec(replicas=1, settings={"a": "1"}))
-    world.update("two", {**world.spec, "mode": "x"})
+def test_conflict_lists_all_managers_and_fields(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1, settings={"a": "1"}))
+    managed.update("two", {**managed.spec, "mode": "x"})
     with pytest.raises(Conflict) as refusal:
-        world.apply("three", spec(replicas=2, mode="y", settings={"a": "2", "b": "2"}))
+        managed.apply("three", spec(replicas=2, mode="y", settings={"a": "2", "b": "2"}))
     assert refusal.value.message == (
         'Apply failed with 3 conflicts: conflicts with "one":\n- .spec.replicas\n- .spec.settings.a\n'
         'conflicts with "two" using v1:\n- .spec.mode'
@@ -137,125 +137,125 @@ def test_a_conflict_names_everybody_and_everything_and_changes_nothing(world: Wo
     ]
 
 
-def test_no_more_conflicts_are_told_than_anybody_would_read(world: World) -> None:
-    world.apply("one", spec(settings={str(number): "1" for number in range(1000)}))
+def test_number_of_reported_conflicts_is_limited(managed: ManagedObject) -> None:
+    managed.apply("one", spec(settings={str(number): "1" for number in range(1000)}))
     with pytest.raises(Conflict, match=r"failed with 1000 conflicts(.|\n)*\nand 800 more$") as refusal:
-        world.apply("two", spec(settings={str(number): "2" for number in range(1000)}))
+        managed.apply("two", spec(settings={str(number): "2" for number in range(1000)}))
     details = refusal.value.details
     assert details is not None
     assert len(details.causes) == 200
 
 
-def test_conflicts_with_long_fields_are_reported_up_to_a_bound(world: World) -> None:
+def test_size_of_reported_conflicts_is_limited(managed: ManagedObject) -> None:
     names = [f"{number:010000}" for number in range(30)]
-    world.apply("one", spec(settings=dict.fromkeys(names, "1")))
+    managed.apply("one", spec(settings=dict.fromkeys(names, "1")))
     with pytest.raises(Conflict, match=r"failed with 30 conflicts(.|\n)*\nand 23 more$") as refusal:
-        world.apply("two", spec(settings=dict.fromkeys(names, "2")))
+        managed.apply("two", spec(settings=dict.fromkeys(names, "2")))
     details = refusal.value.details
     assert details is not None
     assert [cause.field for cause in details.causes] == [f".spec.settings.{name}" for name in names[:7]]
 
 
-def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
-    world.apply("one", spec(replicas=1))
+def test_single_conflict_is_one_line(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1))
     author = FieldManager("two", "Update", "v1", "scale")
-    world.entries = [author.entry({"f:spec": {"f:replicas": {}}}, "")]
+    managed.entries = [author.entry({"f:spec": {"f:replicas": {}}}, "")]
     with pytest.raises(Conflict, match=r'^Apply failed with 1 conflict: conflict with "two" with subresource "scale" '
                                        r"using v1: .spec.replicas$"):  # fmt: skip
-        world.apply("one", spec(replicas=2))
+        managed.apply("one", spec(replicas=2))
 
 
-def test_force_takes_over(world: World) -> None:
-    world.apply("one", spec(replicas=1, mode="a"))
-    world.apply("two", spec(replicas=2), force=True)
-    assert world.spec == {"replicas": 2, "mode": "a"}
-    assert world.owners("f:spec", "f:replicas") == ["two"]
-    assert world.owners("f:spec", "f:mode") == ["one"]
+def test_force_takes_ownership(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1, mode="a"))
+    managed.apply("two", spec(replicas=2), force=True)
+    assert managed.spec == {"replicas": 2, "mode": "a"}
+    assert managed.owners("f:spec", "f:replicas") == ["two"]
+    assert managed.owners("f:spec", "f:mode") == ["one"]
 
 
-def test_what_an_applier_leaves_out_goes_unless_others_own_it(world: World) -> None:
-    world.apply("one", spec(replicas=1, mode="a", args=["x"]))
-    world.apply("two", spec(mode="a"))
-    world.apply("one", spec(args=["x"]))
-    assert world.spec == {"args": ["x"], "mode": "a"}
-    assert world.owners("f:spec", "f:mode") == ["two"]
+def test_field_left_out_is_removed_unless_co_owned(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1, mode="a", args=["x"]))
+    managed.apply("two", spec(mode="a"))
+    managed.apply("one", spec(args=["x"]))
+    assert managed.spec == {"args": ["x"], "mode": "a"}
+    assert managed.owners("f:spec", "f:mode") == ["two"]
 
 
-def test_what_an_update_took_over_stays(world: World) -> None:
-    world.apply("one", spec(replicas=1, mode="a"))
-    world.update("hand", {"replicas": 5, "mode": "a"})
-    world.apply("one", spec(mode="a"))
-    assert world.spec == {"replicas": 5, "mode": "a"}
+def test_field_taken_over_by_update_remains(managed: ManagedObject) -> None:
+    managed.apply("one", spec(replicas=1, mode="a"))
+    managed.update("hand", {"replicas": 5, "mode": "a"})
+    managed.apply("one", spec(mode="a"))
+    assert managed.spec == {"replicas": 5, "mode": "a"}
 
 
-def test_elements_of_lists_have_owners(world: World) -> None:
-    world.apply("one", spec(steps=[{"name": "web", "image": "1"}], colors=["a"]))
-    world.apply("two", spec(steps=[{"name": "db", "image": "1"}], colors=["b"]))
-    assert world.spec == {
+def test_list_elements_have_owners(managed: ManagedObject) -> None:
+    managed.apply("one", spec(steps=[{"name": "web", "image": "1"}], colors=["a"]))
+    managed.apply("two", spec(steps=[{"name": "db", "image": "1"}], colors=["b"]))
+    assert managed.spec == {
         "steps": [{"name": "web", "image": "1"}, {"name": "db", "image": "1"}],
         "colors": ["a", "b"],
     }
-    world.apply("one", spec(colors=["a", "b"]))
-    assert world.spec == {"steps": [{"name": "db", "image": "1"}], "colors": ["a", "b"]}
-    world.apply("two", spec())
-    assert world.spec == {"colors": ["a", "b"]}
+    managed.apply("one", spec(colors=["a", "b"]))
+    assert managed.spec == {"steps": [{"name": "db", "image": "1"}], "colors": ["a", "b"]}
+    managed.apply("two", spec())
+    assert managed.spec == {"colors": ["a", "b"]}
 
 
 @pytest.mark.parametrize("name", ["args", "plain"])
-def test_an_atomic_list_has_one_owner(world: World, name: str) -> None:
-    world.apply("one", spec(**{name: ["a"]}))
+def test_atomic_list_has_one_owner(managed: ManagedObject, name: str) -> None:
+    managed.apply("one", spec(**{name: ["a"]}))
     with pytest.raises(Conflict, match=rf"\.spec\.{name}$"):
-        world.apply("two", spec(**{name: ["a", "b"]}))
-    world.apply("two", spec(**{name: ["b"]}), force=True)
-    assert world.spec == {name: ["b"]}
+        managed.apply("two", spec(**{name: ["a", "b"]}))
+    managed.apply("two", spec(**{name: ["b"]}), force=True)
+    assert managed.spec == {name: ["b"]}
 
 
 @pytest.mark.parametrize(("name", "one", "two"), [("selector", "a", "b"), ("place", "zone", "rack")])
-def test_an_atomic_map_has_one_owner(world: World, name: str, one: str, two: str) -> None:
-    world.apply("one", spec(**{name: {one: "1"}}))
+def test_atomic_map_has_one_owner(managed: ManagedObject, name: str, one: str, two: str) -> None:
+    managed.apply("one", spec(**{name: {one: "1"}}))
     with pytest.raises(Conflict, match=rf"\.spec\.{name}$"):
-        world.apply("two", spec(**{name: {two: "1"}}))
+        managed.apply("two", spec(**{name: {two: "1"}}))
 
 
-def test_an_object_without_a_record_was_somebodys_before(world: World) -> None:
-    """KEP-555: all an object has when it is first applied to belongs to `before-first-apply`."""
-    world.tree, world.entries = {**spec(replicas=1, mode="a")}, []
+def test_object_without_managers_is_before_first_apply(managed: ManagedObject) -> None:
+    """KEP-555: on the first apply, all existing fields belong to `before-first-apply`."""
+    managed.tree, managed.entries = {**spec(replicas=1, mode="a")}, []
     with pytest.raises(Conflict, match=r'conflict with "before-first-apply" using v1: \.spec\.replicas'):
-        world.apply("one", spec(replicas=2))
-    world.apply("one", spec(replicas=1))
-    assert [(e["manager"], fields_of(e)) for e in world.entries] == [
+        managed.apply("one", spec(replicas=2))
+    managed.apply("one", spec(replicas=1))
+    assert [(e["manager"], fields_of(e)) for e in managed.entries] == [
         ("one", {"f:spec": {"f:replicas": {}}}),
         ("before-first-apply", {"f:spec": {"f:replicas": {}, "f:mode": {}}}),
     ]
 
 
-def test_identity_and_the_servers_own_metadata_are_nobodys(world: World) -> None:
-    world.apply("one", {**spec(), "metadata": {"name": "a", "namespace": "b", "uid": "c", "labels": {"x": "y"}}})
-    assert fields_of(world.entries[0]) == {"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {}}
+def test_identity_and_server_metadata_are_not_owned(managed: ManagedObject) -> None:
+    managed.apply("one", {**spec(), "metadata": {"name": "a", "namespace": "b", "uid": "c", "labels": {"x": "y"}}})
+    assert fields_of(managed.entries[0]) == {"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {}}
 
 
-def test_a_null_is_owned_and_takes_the_value_away(world: World) -> None:
-    world.apply("one", spec(mode="a", replicas=None))
-    assert "replicas" not in world.spec
-    world.update("two", {"mode": "a", "replicas": 3})
+def test_null_is_owned_and_removes_the_value(managed: ManagedObject) -> None:
+    managed.apply("one", spec(mode="a", replicas=None))
+    assert "replicas" not in managed.spec
+    managed.update("two", {"mode": "a", "replicas": 3})
     with pytest.raises(Conflict, match=r"\.spec\.replicas$"):
-        world.apply("one", spec(mode="b", replicas=4))
-    world.apply("one", spec(mode="b", replicas=None), force=True)
-    assert world.spec == {"mode": "b"}
+        managed.apply("one", spec(mode="b", replicas=4))
+    managed.apply("one", spec(mode="b", replicas=None), force=True)
+    assert managed.spec == {"mode": "b"}
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_ambiguous_elements_are_refused(world: World, create: bool) -> None:
+def test_duplicate_elements_are_rejected(managed: ManagedObject, create: bool) -> None:
     if not create:
-        world.apply("one", spec(mode="a"))
+        managed.apply("one", spec(mode="a"))
     with pytest.raises(UnknownError, match=r'\.spec\.colors: duplicate entries for key \[="a"\]'):
-        world.apply("one", spec(colors=["a", "a"]))
+        managed.apply("one", spec(colors=["a", "a"]))
 
 
 class TestLastApplied:
-    """What `kubectl apply` once noted in an annotation is kubectl's own, as long as nobody changed it."""
+    """Fields in the annotation of client-side `kubectl apply` belong to kubectl, as long as nobody changed them."""
 
-    def client_side(self, world: World, **members: Any) -> None:
+    def client_side(self, world: ManagedObject, **members: Any) -> None:
         annotation = json.dumps({**spec(**members), "metadata": {"name": "a", "annotations": {}}})
         tree = spec(**members)
         tree["metadata"] = {"name": "a", "annotations": {ANNOTATION: annotation}}
@@ -263,48 +263,48 @@ class TestLastApplied:
         fields = type_of(world.things.node).initial({**tree, "metadata": {"annotations": {ANNOTATION: ""}}})
         world.entries = [FieldManager("kubectl-client-side-apply", "Update", "v1").entry(fields, "")]
 
-    def test_kubectl_takes_over_without_conflict(self, world: World) -> None:
-        self.client_side(world, replicas=1, mode="a")
-        assert world.apply("kubectl", spec(replicas=2, mode="a"))["spec"] == {"replicas": 2, "mode": "a"}
-        assert world.owners("f:spec", "f:replicas") == ["kubectl"]
+    def test_kubectl_takes_over_without_conflict(self, managed: ManagedObject) -> None:
+        self.client_side(managed, replicas=1, mode="a")
+        assert managed.apply("kubectl", spec(replicas=2, mode="a"))["spec"] == {"replicas": 2, "mode": "a"}
+        assert managed.owners("f:spec", "f:replicas") == ["kubectl"]
 
-    def test_others_do_not(self, world: World) -> None:
-        self.client_side(world, replicas=1)
+    def test_other_managers_conflict(self, managed: ManagedObject) -> None:
+        self.client_side(managed, replicas=1)
         with pytest.raises(Conflict):
-            world.apply("other", spec(replicas=2))
+            managed.apply("other", spec(replicas=2))
 
-    def test_what_was_changed_since_is_a_conflict(self, world: World) -> None:
-        self.client_side(world, replicas=1, mode="a")
-        world.update("hand", {"replicas": 5, "mode": "a"})
+    def test_field_changed_since_last_applied_conflicts(self, managed: ManagedObject) -> None:
+        self.client_side(managed, replicas=1, mode="a")
+        managed.update("hand", {"replicas": 5, "mode": "a"})
         with pytest.raises(
             Conflict, match=r'^Apply failed with 1 conflict: conflict with "hand" using v1: \S+replicas$'
         ):
-            world.apply("kubectl", spec(replicas=2, mode="b"))
+            managed.apply("kubectl", spec(replicas=2, mode="b"))
 
-    def test_the_annotation_is_kept_true(self, world: World) -> None:
-        self.client_side(world, replicas=1)
-        tree = world.apply("kubectl", spec(replicas=2))
+    def test_last_applied_annotation_is_updated(self, managed: ManagedObject) -> None:
+        self.client_side(managed, replicas=1)
+        tree = managed.apply("kubectl", spec(replicas=2))
         assert json.loads(tree["metadata"]["annotations"][ANNOTATION])["spec"] == {"replicas": 2}
-        assert world.apply("kubectl", spec(replicas=2)) == tree
+        assert managed.apply("kubectl", spec(replicas=2)) == tree
 
     @pytest.mark.parametrize("annotation", ["", "{", "[]", "{}", '{"apiVersion":"v1","spec":1}', '{"apiVersion":"v2"}'])
-    def test_an_annotation_of_something_else_means_nothing(self, world: World, annotation: str) -> None:
-        self.client_side(world, replicas=1)
-        assert world.tree is not None
-        world.tree["metadata"]["annotations"][ANNOTATION] = annotation
+    def test_unrelated_annotation_is_ignored(self, managed: ManagedObject, annotation: str) -> None:
+        self.client_side(managed, replicas=1)
+        assert managed.tree is not None
+        managed.tree["metadata"]["annotations"][ANNOTATION] = annotation
         with pytest.raises(Conflict):
-            world.apply("kubectl", spec(replicas=2))
+            managed.apply("kubectl", spec(replicas=2))
 
 
-def test_an_annotation_too_long_for_its_letters_is_left_out() -> None:
+def test_too_long_annotation_is_removed() -> None:
     tree = {"metadata": {"annotations": {ANNOTATION: "{}", "mine": "1"}}}
     short, long = ({"metadata": {"name": "a"}, "data": "é" * count} for count in (100_000, 140_000))
     assert apply.with_last_applied(tree, short)["metadata"]["annotations"].keys() == {ANNOTATION, "mine"}
     assert apply.with_last_applied(tree, long)["metadata"]["annotations"].keys() == {"mine"}
 
 
-def test_what_somebody_owns_stays_though_it_is_empty(things) -> None:
-    world = World(things)
+def test_owned_field_remains_when_empty(things) -> None:
+    world = ManagedObject(things)
     world.apply("one", things.thing({"free": {"a": "1", "b": {"a": "1"}}}))
     world.apply("two", things.thing({"free": {"b": {"a": "2"}}}), force=True)
     assert world.apply("two", things.thing())["spec"]["free"] == {"a": "1", "b": {}}
@@ -312,8 +312,8 @@ def test_what_somebody_owns_stays_though_it_is_empty(things) -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_applying_twice_is_applying_once(things, data: st.DataObject) -> None:
-    world = World(things)
+def test_apply_is_idempotent(things, data: st.DataObject) -> None:
+    world = ManagedObject(things)
     for manager, config in (("one", data.draw(things.drawn)), ("two", data.draw(things.drawn))):
         tree = world.apply(manager, config, force=True)
         entries = world.entries
@@ -322,8 +322,8 @@ def test_applying_twice_is_applying_once(things, data: st.DataObject) -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_a_forced_apply_succeeds_and_leaves_one_owner_of_what_was_disputed(things, data: st.DataObject) -> None:
-    world = World(things)
+def test_forced_apply_takes_disputed_fields(things, data: st.DataObject) -> None:
+    world = ManagedObject(things)
     world.apply("one", data.draw(things.drawn))
     config = data.draw(things.drawn)
     disputed = world.disputes("two", config)
@@ -336,14 +336,14 @@ def test_a_forced_apply_succeeds_and_leaves_one_owner_of_what_was_disputed(thing
 
 @settings(max_examples=100)
 @given(st.data())
-def test_the_empty_configuration_takes_exactly_what_only_its_applier_owned(things, data: st.DataObject) -> None:
-    world = World(things)
+def test_empty_configuration_removes_solely_owned_fields(things, data: st.DataObject) -> None:
+    world = ManagedObject(things)
     world.apply("one", data.draw(things.drawn))
     world.apply("two", data.draw(things.drawn), force=True)
     kept = {path for e in world.entries if e["manager"] == "one" for path in paths(fields_of(e))}
     world.apply("two", things.thing())
     assert world.tree is not None
-    filled = {("f:metadata",), ("f:spec",)}  # as is the protocol of a port
+    filled = {("f:metadata",), ("f:spec",)}  # like the protocol of a port
     left = {path for path in paths(type_of(things.node).declared(owned_part(world.tree))) if path[-1] != "f:protocol"}
     assert left - filled == {path for path in kept if path[-1] != "f:protocol"}
     assert all(entry["manager"] == "one" for entry in world.entries)
@@ -355,7 +355,7 @@ def test_appliers_of_different_fields_commute(things, data: st.DataObject) -> No
     one, two = data.draw(things.drawn), data.draw(things.drawn)
     two = {**two, "spec": {name: v for name, v in two.get("spec", {}).items() if name not in one.get("spec", {})}}
     two["metadata"] = {"name": "a"}
-    there, back = World(things), World(things)
+    there, back = ManagedObject(things), ManagedObject(things)
     there.apply("one", one)
     there.apply("two", two)
     back.apply("two", two)

@@ -1,4 +1,4 @@
-"""Sets of fields: their JSON, how paths are shown, and the laws of their algebra."""
+"""Field sets: JSON form, rendered paths, and set algebra."""
 
 import copy
 import json
@@ -33,13 +33,13 @@ def members(fields: Fields) -> set[tuple[str, ...]]:
 
 
 @given(st.lists(PATHS, max_size=6))
-def test_a_set_has_the_paths_it_was_made_of(found) -> None:
+def test_set_contains_the_paths_it_was_made_of(found) -> None:
     assert members(of(*found)) == set(found)
 
 
 @settings(max_examples=200)
 @given(SETS, SETS)
-def test_operations_are_those_of_sets_of_paths(one: Fields, other: Fields) -> None:
+def test_set_operations_match_sets_of_paths(one: Fields, other: Fields) -> None:
     before = copy.deepcopy((one, other))
     assert members(union(one, other)) == members(one) | members(other)
     assert members(intersection(one, other)) == members(one) & members(other)
@@ -48,14 +48,14 @@ def test_operations_are_those_of_sets_of_paths(one: Fields, other: Fields) -> No
 
 
 @given(SETS, SETS)
-def test_a_set_from_which_nothing_is_taken_stays_the_same(one: Fields, other: Fields) -> None:
+def test_difference_without_overlap_returns_the_same_set(one: Fields, other: Fields) -> None:
     rest = {step: inner for step, inner in other.items() if step not in one}
     assert difference(one, rest) is one
 
 
 @given(SETS, SETS, SETS)
-def test_laws(one: Fields, two: Fields, three: Fields) -> None:
-    """What follows from being sets holds for the trees too, so that equal sets are equal trees."""
+def test_set_algebra_laws_hold(one: Fields, two: Fields, three: Fields) -> None:
+    """The laws of sets hold for the trees too, so that equal sets are equal trees."""
     assert union(one, two) == union(two, one)
     assert intersection(one, two) == intersection(two, one)
     assert union(union(one, two), three) == union(one, union(two, three))
@@ -67,7 +67,7 @@ def test_laws(one: Fields, two: Fields, three: Fields) -> None:
 
 
 @given(SETS, SETS)
-def test_what_is_gained_is_the_union_in_order(one: Fields, other: Fields) -> None:
+def test_gained_equals_union_in_order(one: Fields, other: Fields) -> None:
     before = ordered(one)
     told = json.dumps(before)
     found = gained(before, other)
@@ -76,7 +76,7 @@ def test_what_is_gained_is_the_union_in_order(one: Fields, other: Fields) -> Non
 
 
 @given(SETS)
-def test_reading_what_was_written_changes_nothing(fields: Fields) -> None:
+def test_parse_of_serialized_set_changes_nothing(fields: Fields) -> None:
     assert parse(fields) == fields
 
 
@@ -95,7 +95,7 @@ def test_reading_what_was_written_changes_nothing(fields: Fields) -> None:
         ({'v: {"a": 1}': {}, "v: [1]": {}}, {'v:{"a":1}': {}, "v:[1]": {}}),
     ],
 )
-def test_what_clients_write_takes_one_form(written: Fields, read: Fields) -> None:
+def test_client_sets_are_normalized(written: Fields, read: Fields) -> None:
     assert parse(written) == read
 
 
@@ -104,17 +104,17 @@ def test_what_clients_write_takes_one_form(written: Fields, read: Fields) -> Non
     ["", [], 1, None, {"": {}}, {"a": {}}, {"f:a": 1}, {"f:a": None}, {"k:1": {}}, {"k:{}": {}}, {"k:{": {}},
      {"v:": {}}, {"i:x": {}}],
 )  # fmt: skip
-def test_what_is_no_set_is_refused(written: Any) -> None:
+def test_malformed_set_is_rejected(written: Any) -> None:
     with pytest.raises(ValueError):
         parse(written)
 
 
-def test_many_steps_are_read_in_linear_time() -> None:
+def test_many_paths_are_parsed_in_linear_time() -> None:
     many: Fields = {f"f:{number}": {} for number in range(50_000)}
     assert parse(many) == many
 
 
-def test_depth_is_bounded() -> None:
+def test_depth_is_limited() -> None:
     deep: Fields = {}
     for _ in range(500):
         deep = {"f:a": deep}
@@ -133,5 +133,5 @@ def test_depth_is_bounded() -> None:
         (("f:" + 1000 * "x", "f:a"), f".{'x' * 1000}.a"),
     ],
 )
-def test_paths_are_shown_as_clients_know_them(path: tuple[str, ...], shown: str) -> None:
+def test_paths_are_rendered_like_upstream(path: tuple[str, ...], shown: str) -> None:
     assert render(path) == shown

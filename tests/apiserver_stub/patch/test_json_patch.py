@@ -21,7 +21,7 @@ FITS: list[tuple[dict, list[dict], dict]] = [
     ({"a": 1}, [{"op": "add", "path": "", "value": {"b": 2}}], {"b": 2}),
     ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
     ({"a": 1}, [{"op": "add", "path": "/b", "value": None}], {"a": 1, "b": None}),
-    # A real server takes a value that is not there for null.
+    # kube-apiserver treats a missing value as null.
     ({"a": 1}, [{"op": "add", "path": "/b"}], {"a": 1, "b": None}),
     ({"a": 1}, [{"op": "replace", "path": "/a"}], {"a": None}),
     ({"a": 1}, [{"op": "test", "path": "/b"}], {"a": 1}),
@@ -118,14 +118,14 @@ MALFORMED: list[Any] = [
 
 
 @pytest.mark.parametrize(("tree", "operations", "expected"), FITS)
-def test_operations_that_fit(tree: dict, operations: list[dict], expected: dict) -> None:
+def test_valid_operations_are_applied(tree: dict, operations: list[dict], expected: dict) -> None:
     before = copy.deepcopy(tree)
     assert json_patch.apply(tree, operations) == expected
     assert tree == before
 
 
 @pytest.mark.parametrize(("tree", "operations"), DOES_NOT_FIT)
-def test_operations_that_do_not_fit_are_invalid(tree: dict, operations: list[dict]) -> None:
+def test_inapplicable_operations_are_invalid(tree: dict, operations: list[dict]) -> None:
     before = copy.deepcopy(tree)
     with pytest.raises(Invalid):
         json_patch.apply(tree, operations)
@@ -133,13 +133,13 @@ def test_operations_that_do_not_fit_are_invalid(tree: dict, operations: list[dic
 
 
 @pytest.mark.parametrize("operations", MALFORMED)
-def test_a_document_that_is_no_list_is_a_bad_request_and_one_of_other_operations_invalid(operations: Any) -> None:
+def test_malformed_patch_is_rejected(operations: Any) -> None:
     with pytest.raises(Invalid if isinstance(operations, list) else BadRequest):
         json_patch.apply({"a": {"a": 1}}, operations)
 
 
-def test_a_member_that_is_not_there_may_be_replaced_and_an_element_may_not() -> None:
-    """As kube-apiserver has it; RFC 6902 (section 4.3) wants the member to exist."""
+def test_replace_of_missing_member_works_but_not_of_element() -> None:
+    """As in kube-apiserver; RFC 6902 (section 4.3) requires the member to exist."""
     replace = {"op": "replace", "path": "/a/b", "value": 1}
     assert json_patch.apply({"a": {}}, [replace]) == {"a": {"b": 1}}
     for tree in ({}, {"a": "text"}, {"a": ["x"]}):
@@ -149,7 +149,7 @@ def test_a_member_that_is_not_there_may_be_replaced_and_an_element_may_not() -> 
         json_patch.apply({"a": ["x"]}, [{"op": "replace", "path": "/a/1", "value": 1}])
 
 
-def test_the_message_names_the_operation_and_the_place() -> None:
+def test_message_names_operation_and_path() -> None:
     operations = [{"op": "test", "path": "/a", "value": 1}, {"op": "remove", "path": "/b~1c/d"}]
     with pytest.raises(Invalid) as refused:
         json_patch.apply({"a": 1}, operations)
@@ -213,13 +213,13 @@ def test_the_message_names_the_operation_and_the_place() -> None:
         ({"op": "", "path": "/a"}, "Unexpected kind: "),
     ],
 )
-def test_problems_are_told_in_the_words_of_patches_in_go(operation: dict, problem: str) -> None:
+def test_problems_are_worded_like_go_json_patch(operation: dict, problem: str) -> None:
     with pytest.raises(json_patch.PatchError) as refused:
         json_patch.apply({"data": {"a": "b"}, "list": [1]}, [operation])
     assert refused.value.problem == problem
 
 
-def test_unchanged_parts_are_shared_and_changed_ones_are_not() -> None:
+def test_only_changed_parts_are_copied() -> None:
     tree = {"spec": {"list": [{"a": 1}, {"b": 2}]}, "status": {"x": 1}}
     changed = json_patch.apply(tree, [{"op": "replace", "path": "/spec/list/0/a", "value": 9}])
     assert changed["status"] is tree["status"]
@@ -228,14 +228,14 @@ def test_unchanged_parts_are_shared_and_changed_ones_are_not() -> None:
     assert tree["spec"]["list"][0] == {"a": 1}
 
 
-def test_a_value_of_the_patch_is_never_changed() -> None:
+def test_patch_values_are_not_modified() -> None:
     operations = [{"op": "add", "path": "/a", "value": {"b": []}}, {"op": "add", "path": "/a/b/-", "value": 1}]
     before = copy.deepcopy(operations)
     assert json_patch.apply({}, operations) == json_patch.apply({}, operations) == {"a": {"b": [1]}}
     assert operations == before
 
 
-def test_the_result_shares_nothing_with_the_patch() -> None:
+def test_result_shares_nothing_with_the_patch() -> None:
     operations: list[dict] = [{"op": op, "path": "/a", "value": {"b": [{}]}} for op in ("add", "replace")]
     for operation in operations:
         changed = json_patch.apply({"a": 1}, [operation])
@@ -244,7 +244,7 @@ def test_the_result_shares_nothing_with_the_patch() -> None:
         assert operation["value"] == {"b": [{}]}
 
 
-def test_a_copy_lives_apart_from_its_source() -> None:
+def test_copied_value_is_independent() -> None:
     operations = [
         {"op": "add", "path": "/a/x", "value": 1},
         {"op": "copy", "from": "/a", "path": "/b"},
@@ -254,7 +254,7 @@ def test_a_copy_lives_apart_from_its_source() -> None:
     assert json_patch.apply({"a": {}}, operations) == {"a": {"x": 1, "z": 3}, "b": {"x": 1, "y": 2}}
 
 
-def test_there_is_a_limit_to_operations() -> None:
+def test_number_of_operations_is_limited() -> None:
     fine = [{"op": "test", "path": "/a", "value": 1}] * json_patch.MAX_OPERATIONS
     assert json_patch.apply({"a": 1}, fine) == {"a": 1}
     with pytest.raises(RequestEntityTooLarge):
@@ -265,17 +265,17 @@ def test_there_is_a_limit_to_operations() -> None:
     {"op": "add", "path": "/a/0", "value": 0}, {"op": "remove", "path": "/a/0"},
     {"op": "move", "from": "/a/0", "path": "/a/-"},
 ], ids=lambda operation: operation["op"])  # fmt: skip
-def test_there_is_a_limit_to_what_moves_in_arrays(operation: dict) -> None:
+def test_moved_array_elements_are_limited(operation: dict) -> None:
     with pytest.raises(Invalid, match="would move"):
         json_patch.apply({"a": [0] * 100_000}, [operation] * 1_000)
 
 
-def test_appending_moves_nothing() -> None:
+def test_appending_moves_no_elements() -> None:
     operations = [{"op": "add", "path": "/a/-", "value": 0}] * 1_000
     assert len(json_patch.apply({"a": [0] * 100_000}, operations)["a"]) == 101_000
 
 
-def test_copies_of_many_small_values_are_bounded_by_their_number() -> None:
+def test_number_of_copied_values_is_limited() -> None:
     nested = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 18  # three hundred thousand empty arrays
     with pytest.raises(Invalid, match="copies"):
         json_patch.apply({"a": []}, nested)
@@ -286,12 +286,12 @@ REPEATING = [{"op": "copy", "from": "/a", "path": "/b/-"}] * 60
 
 
 @pytest.mark.parametrize("operations", [DOUBLING, REPEATING], ids=["doubling", "repeating"])
-def test_copies_cannot_amplify(operations: list[dict]) -> None:
+def test_copied_bytes_are_limited(operations: list[dict]) -> None:
     with pytest.raises(Invalid, match="bytes"):
         json_patch.apply({"a": ["x" * 100_000], "b": []}, operations)
 
 
-def test_copies_cannot_nest_without_end() -> None:
+def test_copied_depth_is_limited() -> None:
     with pytest.raises(Invalid, match="deep"):
         json_patch.apply({"a": {}}, [{"op": "copy", "from": "", "path": "/a"}] * 1000)
 
@@ -329,7 +329,7 @@ def _patches(draw: st.DrawFn) -> tuple[dict, list[dict]]:
 
 
 def _is_unlike(operation: dict) -> bool:
-    """Where the oracle knowingly differs: absence as null, `-` as a source, moving into one's own elements."""
+    """Where the library differs on purpose: missing values as null, `-` as a source, moves into the moved value."""
     source = operation.get("from", "")
     return (
         (operation["op"] == "test" and (operation["value"] is None or operation["path"].endswith("/-")))
@@ -339,7 +339,7 @@ def _is_unlike(operation: dict) -> bool:
 
 
 def _by_oracle(tree: dict, operations: list[dict]) -> Any:
-    """What the oracle makes of it, but that members of objects may be replaced that are not there."""
+    """The result of the library, except that missing members of objects may be replaced."""
     for operation in operations:
         try:
             tree = jsonpatch.apply_patch(tree, [operation])
@@ -353,7 +353,7 @@ def _by_oracle(tree: dict, operations: list[dict]) -> Any:
 
 @settings(max_examples=200, deadline=None)
 @given(_patches())
-def test_agrees_with_the_oracle(case: tuple[dict, list[dict]]) -> None:
+def test_result_agrees_with_jsonpatch_library(case: tuple[dict, list[dict]]) -> None:
     tree, operations = case
     operations = [operation for operation in operations if not _is_unlike(operation)]
     before = copy.deepcopy((tree, operations))
@@ -380,6 +380,6 @@ NEARLY = st.fixed_dictionaries(
 
 @settings(max_examples=200, deadline=None)
 @given(TREES, st.lists(NEARLY | VALUES, max_size=4) | VALUES)
-def test_whatever_is_sent_is_applied_or_refused(tree: dict, operations: Any) -> None:
+def test_any_operations_are_applied_or_rejected(tree: dict, operations: Any) -> None:
     with contextlib.suppress(BadRequest, Invalid):
         assert isinstance(json_patch.apply(tree, operations), dict)

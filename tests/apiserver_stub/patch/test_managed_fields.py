@@ -1,4 +1,4 @@
-"""The record of owners: what a client may send, what an update does to it, and its bounds."""
+"""Managed fields: what a client may send, what an update changes, and limits."""
 
 import copy
 from typing import Any
@@ -20,7 +20,7 @@ def entry(
     return {**author.entry(fields, f"2026-01-01T00:00:{time:02}Z"), **more}
 
 
-def owned(entries: list[ManagedFieldsEntry]) -> dict[str, Any]:
+def fields_by_manager(entries: list[ManagedFieldsEntry]) -> dict[str, Any]:
     return {found["manager"]: fields_of(found) for found in entries}
 
 
@@ -59,26 +59,26 @@ SENT = [entry("two", B)]
         ([entry("two", A), entry("two", B)], SENT),
     ],
 )
-def test_what_a_client_sends_back(sent: Any, found: list[ManagedFieldsEntry]) -> None:
-    """Server-side apply (KEP-555): a record that can be read counts, an empty one starts over, all else is ignored."""
+def test_managed_fields_sent_by_client_are_accepted_or_ignored(sent: Any, found: list[ManagedFieldsEntry]) -> None:
+    """Server-side apply (KEP-555): readable managed fields count, empty ones reset ownership, others are ignored."""
     assert accepted(sent, LIVE) == found
 
 
-def test_nothing_changed_is_nothing_recorded() -> None:
+def test_unchanged_update_records_nothing() -> None:
     assert write(LIVE, "one") is LIVE
 
 
-def test_what_is_changed_changes_hands() -> None:
+def test_changed_fields_move_to_the_writer() -> None:
     after = write([entry("one", union(A, B)), entry("three", C, "Apply")], "two", union(A, C))
-    assert owned(after) == {"one": B, "two": union(A, C)}
+    assert fields_by_manager(after) == {"one": B, "two": union(A, C)}
     assert [found["time"] for found in after] == ["2026-01-01T00:00:00Z", NOW]
 
 
-def test_what_is_removed_is_nobodys() -> None:
-    assert owned(write([entry("one", union(A, B)), entry("two", A)], "two", removed=A)) == {"one": B}
+def test_removed_fields_have_no_owner() -> None:
+    assert fields_by_manager(write([entry("one", union(A, B)), entry("two", A)], "two", removed=A)) == {"one": B}
 
 
-def test_a_manager_has_one_entry_per_version_operation_and_subresource() -> None:
+def test_entry_per_manager_version_operation_and_subresource() -> None:
     entries = [
         entry("one", A),
         entry("one", A, "Apply"),
@@ -94,25 +94,25 @@ def test_a_manager_has_one_entry_per_version_operation_and_subresource() -> None
     assert fields_of(write(entries, "one", B, part="status")[-1]) == union(A, B)
 
 
-def test_entries_of_versions_nobody_knows_go() -> None:
-    assert owned(write([entry("old", A, version="v0"), entry("one", A)], "two", B)) == {"one": A, "two": B}
+def test_entries_of_unknown_versions_are_dropped() -> None:
+    assert fields_by_manager(write([entry("old", A, version="v0"), entry("one", A)], "two", B)) == {"one": A, "two": B}
 
 
-def test_the_oldest_updates_beyond_ten_are_joined() -> None:
-    """KEP-555: ten entries of updates are kept apart."""
+def test_updates_beyond_ten_are_merged() -> None:
+    """KEP-555: ten entries of updates are kept separate."""
     fields = [of(("f:spec", f"f:{number}")) for number in range(14)]
     entries = [entry("applier", of(("f:x",)), "Apply")]
     entries += [entry(f"m{number}", fields[number], time=number) for number in range(10)]
     after = write(entries, "m10", fields[10])
     assert len(after) == 11
-    assert owned(after)["ancient-changes"] == union(fields[0], fields[1])
-    assert {"m2", "m9", "m10", "applier"} < owned(after).keys()
+    assert fields_by_manager(after)["ancient-changes"] == union(fields[0], fields[1])
+    assert {"m2", "m9", "m10", "applier"} < fields_by_manager(after).keys()
     after = write(after, "m11", fields[11])
-    assert owned(after)["ancient-changes"] == union(union(fields[0], fields[1]), fields[2])
+    assert fields_by_manager(after)["ancient-changes"] == union(union(fields[0], fields[1]), fields[2])
     assert len(after) == 11
 
 
-def test_updates_are_joined_within_their_version() -> None:
+def test_updates_are_merged_within_their_version() -> None:
     entries = [entry(f"m{n}", of(("f:spec", f"f:{n}")), version="v1" if n % 2 else "v2", time=n) for n in range(10)]
     changes = FieldChanges(A, None)
     after = updated(entries, FieldManager("new", "Update", "v1"), lambda _: changes, NOW)
@@ -121,8 +121,8 @@ def test_updates_are_joined_within_their_version() -> None:
     assert len(after) == 10
 
 
-def test_appliers_come_first_and_then_the_oldest() -> None:
+def test_entries_are_sorted_by_operation_then_time() -> None:
     entries = [entry("b", A, time=3), entry("a", B, time=5), entry("z", C, "Apply", time=7)]
     after = write(entries, "y", of(("f:y",)))
     assert [found["manager"] for found in after] == ["z", "b", "a", "y"]
-    assert difference(owned(after)["b"], A) == {}
+    assert difference(fields_by_manager(after)["b"], A) == {}

@@ -1,4 +1,4 @@
-"""JSON merge patch: the cases of RFC 7386, appendix A, one level down, and its algebra."""
+"""JSON merge patch: the examples of RFC 7386, appendix A, one level down, and algebraic properties."""
 
 import copy
 from typing import Any
@@ -28,7 +28,7 @@ CASES: list[tuple[Any, Any, Any]] = [
     ({"a": 1}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
     ({"a": 1}, {"a": [None]}, {"a": [None]}),
 ]
-# The RFC keeps nulls in lists; kube-apiserver drops members that are null unless the list replaces an object.
+# The RFC keeps nulls in lists; kube-apiserver drops null members unless the list replaces an object.
 IN_LISTS: list[tuple[Any, Any, Any]] = [
     ([1], [{"b": None, "c": [{"d": None}]}, None], [{"c": [{}]}, None]),
     ({}, {"a": [{"b": None}, [{"c": None}]]}, {"a": [{}, [{}]]}),
@@ -37,7 +37,7 @@ IN_LISTS: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("target", "patch", "expected"), [*CASES, *IN_LISTS])
-def test_cases_of_the_rfc(target: Any, patch: Any, expected: Any) -> None:
+def test_rfc_7386_examples(target: Any, patch: Any, expected: Any) -> None:
     tree = {"x": target, "y": 1}
     before = copy.deepcopy(tree)
     assert merge.apply(tree, {"x": patch}) == {"x": expected, "y": 1}
@@ -45,7 +45,7 @@ def test_cases_of_the_rfc(target: Any, patch: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("patch", [None, [], "x", 1])
-def test_a_patch_that_is_no_object_is_a_bad_request(patch: Any) -> None:
+def test_patch_must_be_an_object(patch: Any) -> None:
     with pytest.raises(BadRequest):
         merge.apply({}, patch)
 
@@ -71,13 +71,13 @@ def _difference(old: Any, new: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(OBJECTS, OBJECTS)
-def test_a_patch_made_from_a_difference_reaches_the_target(old: dict, new: dict) -> None:
+def test_patch_from_difference_yields_the_target(old: dict, new: dict) -> None:
     assert merge.apply(old, _difference(old, new)) == new
 
 
 @settings(max_examples=100, deadline=None)
 @given(OBJECTS, PATCHES)
-def test_merging_twice_changes_no_more_than_merging_once(tree: dict, patch: dict) -> None:
+def test_merge_is_idempotent(tree: dict, patch: dict) -> None:
     before = copy.deepcopy((tree, patch))
     once = merge.apply(tree, patch)
     assert merge.apply(once, patch) == once
@@ -91,7 +91,7 @@ def test_unchanged_parts_are_shared() -> None:
     assert tree["spec"] == {"a": 1}
 
 
-def test_the_result_shares_nothing_with_the_patch() -> None:
+def test_result_shares_nothing_with_the_patch() -> None:
     patch = {"a": {"b": [{}]}}
     changed = merge.apply({}, patch)
     changed["a"]["b"][0]["late"] = changed["a"]["late"] = True

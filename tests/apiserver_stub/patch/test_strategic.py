@@ -1,4 +1,4 @@
-"""Strategic merge patch: the well-known examples, the order of merged lists, and patches made from differences."""
+"""Strategic merge patch: known examples, the order of merged lists, and patches made from differences."""
 
 import copy
 from typing import Any
@@ -85,7 +85,7 @@ MAPS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", MAPS.values(), ids=MAPS)
-def test_maps(case: Case) -> None:
+def test_map_merge(case: Case) -> None:
     tree, patch, expected = case
     before = copy.deepcopy((tree, patch))
     assert merge.apply_strategic(tree, patch, THING) == expected
@@ -243,7 +243,7 @@ LISTS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", LISTS.values(), ids=LISTS)
-def test_lists(case: Case) -> None:
+def test_list_merge(case: Case) -> None:
     spec, patch, expected = case
     before = copy.deepcopy((spec, patch))
     assert merge.apply_strategic({"spec": spec}, {"spec": patch}, THING) == {"spec": expected}
@@ -265,7 +265,7 @@ FINALIZERS: dict[str, tuple[list, dict, list]] = {
 
 
 @pytest.mark.parametrize("case", FINALIZERS.values(), ids=FINALIZERS)
-def test_lists_of_scalars(case: tuple[list, dict, list]) -> None:
+def test_scalar_list_merge(case: tuple[list, dict, list]) -> None:
     finalizers, patch, expected = case
     tree = {"metadata": {"finalizers": finalizers}}
     assert merge.apply_strategic(tree, {"metadata": patch}, THING) == {"metadata": {"finalizers": expected}}
@@ -280,7 +280,7 @@ CONTRADICTORY: list[Any] = [
     {"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": {}}}},
     {"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}},
 ]  # fmt: skip
-# kube-apiserver has a failure of its own for these.
+# kube-apiserver has its own error for these.
 MALFORMED: list[Any] = [
     {"spec": {"$patch": "explode"}},
     {"spec": {"$patch": ["replace"]}},
@@ -308,7 +308,7 @@ MALFORMED: list[Any] = [
     ("patch", "refusal"),
     [*((patch, BadRequest) for patch in CONTRADICTORY), *((patch, UnknownError) for patch in MALFORMED)],
 )
-def test_malformed_patches_are_refused(patch: Any, refusal: type[Exception]) -> None:
+def test_malformed_patches_are_rejected(patch: Any, refusal: type[Exception]) -> None:
     tree = {"metadata": {"finalizers": ["x"]}, "spec": {"containers": [{"name": "a"}], "strategy": {"type": "x"}}}
     before = copy.deepcopy(tree)
     with pytest.raises(refusal):
@@ -329,7 +329,7 @@ def test_unchanged_parts_are_shared() -> None:
     assert changed["spec"]["containers"][1] is tree["spec"]["containers"][1]
 
 
-def test_the_result_shares_nothing_with_the_patch() -> None:
+def test_result_shares_nothing_with_the_patch() -> None:
     patch = {"spec": {"tolerations": [{"key": "a"}], "containers": [{"name": "b", "args": []}], "x": [{}]}}
     before = copy.deepcopy(patch)
     changed = merge.apply_strategic({"spec": {"tolerations": [], "containers": [{"name": "a"}]}}, patch, THING)["spec"]
@@ -353,8 +353,8 @@ def test_many_names_are_retained_in_linear_time() -> None:
     }
 
 
-def test_an_element_of_a_patch_may_come_again_but_not_forever() -> None:
-    """As ports of one number and two protocols do; each time all of the element is copied."""
+def test_repeated_element_in_patch_is_limited() -> None:
+    """Ports of one number and two protocols repeat like this; each time the whole element is copied."""
     tree, big = {"spec": {"containers": [{"name": "a"}]}}, {"name": "a", **{str(i): i for i in range(10_000)}}
     again = [{"name": "a", "x": 1}]
     merged = merge.apply_strategic(tree, {"spec": {"containers": [big, *again * 99]}}, THING)
@@ -363,7 +363,7 @@ def test_an_element_of_a_patch_may_come_again_but_not_forever() -> None:
         merge.apply_strategic(tree, {"spec": {"containers": [big, *again * 50_000]}}, THING)
 
 
-# Differences: what a client such as kubectl sends to turn `old` into `new`.
+# Differences: the patch that a client such as kubectl sends to turn `old` into `new`.
 
 
 def _difference(old: dict, new: dict, node: Schema) -> dict:
@@ -439,7 +439,7 @@ THINGS = st.fixed_dictionaries({"metadata": METADATA, "spec": st.fixed_dictionar
 
 @settings(max_examples=200, deadline=None)
 @given(THINGS, THINGS)
-def test_a_patch_made_from_a_difference_reaches_the_target(old: dict, new: dict) -> None:
+def test_patch_from_difference_yields_the_target(old: dict, new: dict) -> None:
     patch = _difference(old, new, THING)
     before = copy.deepcopy((old, patch))
     reached = merge.apply_strategic(old, patch, THING)
@@ -450,7 +450,7 @@ def test_a_patch_made_from_a_difference_reaches_the_target(old: dict, new: dict)
 
 @settings(max_examples=100, deadline=None)
 @given(old=CONTAINERS, new=CONTAINERS, places=st.lists(st.integers(0, 4), max_size=3))
-def test_what_the_server_added_survives_in_its_order(old: list, new: list, places: list[int]) -> None:
+def test_elements_added_by_server_keep_their_order(old: list, new: list, places: list[int]) -> None:
     live = [*old]
     for number, place in enumerate(places):
         live.insert(place, {"name": f"server-{number}"})

@@ -1,4 +1,4 @@
-"""Strategic merge patches of built-in kinds, by the schema the server keeps."""
+"""Strategic merge patches of built-in kinds, by their schema."""
 
 import contextlib
 from typing import Any
@@ -40,12 +40,12 @@ def _deployment(**spec: Any) -> dict:
         ("nodeSelector", {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2"}),
     ],
 )  # fmt: skip
-def test_a_deployment(field: str, before: Any, patch: Any, after: Any) -> None:
+def test_deployment_patch(field: str, before: Any, patch: Any, after: Any) -> None:
     found = _patched("apps", "deployments", _deployment(**{field: before}), _deployment(**{field: patch}))
     assert found == _deployment(**{field: after})
 
 
-def test_the_lists_of_a_container() -> None:
+def test_container_lists_patch() -> None:
     before = {"name": "a", "ports": [{"containerPort": 80}], "env": [{"name": "X", "value": "1"}], "args": ["1"],
               "volumeMounts": [{"mountPath": "/a", "name": "v"}]}  # fmt: skip
     patch = {"name": "a", "ports": [{"containerPort": 80, "name": "http"}], "env": [{"name": "X", "value": "2"}],
@@ -55,7 +55,7 @@ def test_the_lists_of_a_container() -> None:
     }
 
 
-def test_metadata() -> None:
+def test_metadata_patch() -> None:
     before = {"finalizers": ["a"], "ownerReferences": [{"uid": "1", "name": "x"}], "annotations": {"a": "1"}}
     patch = {
         "$setElementOrder/finalizers": ["a", "b"],
@@ -67,7 +67,7 @@ def test_metadata() -> None:
     assert found == {"metadata": {"finalizers": ["a", "b"], "ownerReferences": [], "annotations": {}}}
 
 
-def test_services_by_port_conditions_by_type_and_strategies_by_their_keys() -> None:
+def test_merge_keys_of_services_conditions_and_strategies() -> None:
     ports = [{"port": 80, "name": "http"}, {"port": 443}]
     found = _patched("", "services", {"spec": {"ports": ports}}, {"spec": {"ports": [{"port": 80, "nodePort": 30080}]}})
     assert found == {"spec": {"ports": [{"port": 80, "name": "http", "nodePort": 30080}, {"port": 443}]}}
@@ -92,6 +92,6 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(NAMES, ANYTHING, max_size=5), ANYTHING)
-def test_whatever_is_sent_is_merged_or_refused(tree: dict, patch: Any) -> None:
+def test_any_patch_is_merged_or_rejected(tree: dict, patch: Any) -> None:
     with contextlib.suppress(BadRequest, UnknownError):
         assert isinstance(_patched("apps", "deployments", tree, patch), dict)

@@ -1,4 +1,4 @@
-"""What has an owner in a value of each type: declared, new, changed, merged and taken away."""
+"""Ownership in values of each type: declared, new, changed, merged and pruned fields."""
 
 import copy
 from typing import Any
@@ -19,7 +19,7 @@ Tree = dict[str, Any]
 WEB = 'k:{"name":"web"}'
 HTTP = 'k:{"number":80,"protocol":"TCP"}'
 
-# What is declared of each value of a field of `spec`, and what a new one has besides.
+# The declared fields of each value of `spec`, and the further fields of a new one.
 OWNED: dict[str, tuple[Tree, Tree, Tree]] = {
     "scalar": ({"replicas": 1}, {"f:replicas": {}}, {"f:replicas": {}}),
     "null": ({"replicas": None, "settings": None}, {"f:replicas": {}, "f:settings": {}}, {}),
@@ -53,13 +53,13 @@ OWNED: dict[str, tuple[Tree, Tree, Tree]] = {
 
 
 @pytest.mark.parametrize("name", OWNED)
-def test_what_is_declared(things, name: str) -> None:
+def test_declared_fields_of_value(things, name: str) -> None:
     value, declared, _ = OWNED[name]
     assert type_of(things.node.fields["spec"]).declared(value) == declared
 
 
 @pytest.mark.parametrize("name", [name for name in OWNED if name not in ("null", "unknown")])
-def test_what_a_new_value_has(things, name: str) -> None:
+def test_initial_fields_of_new_value(things, name: str) -> None:
     value, _, new = OWNED[name]
     kind = type_of(things.node)
     assert kind.initial({"spec": value}) == {"f:spec": new}
@@ -75,13 +75,13 @@ def test_what_a_new_value_has(things, name: str) -> None:
         {"settings": {"z": "1"}, "free": {"b": {"d": 1, "c": 2}, "a": 1}, "mode": "m"},
     ],
 )
-def test_sets_of_a_whole_value_are_in_order(things, value: Tree) -> None:
+def test_field_sets_of_whole_value_are_sorted(things, value: Tree) -> None:
     kind, tree = type_of(things.node), {"spec": value, "metadata": {"labels": {"b": "1", "a": "2"}}}
     for found in (kind.initial(tree), kind.whole(tree), kind.declared(tree)):
         assert orjson.dumps(found) == orjson.dumps(ordered(found)) == orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
 
 
-# From one `spec` to another: what is changed, and what is removed.
+# From one `spec` to another: changed and removed fields.
 CHANGED: dict[str, tuple[Tree, Tree, list[str], list[str]]] = {
     "scalar": ({"replicas": 1, "mode": "a"}, {"replicas": 2, "mode": "a"}, ["f:replicas"], []),
     "atomic": ({"args": ["a"], "selector": {"a": "1"}}, {"args": ["b"], "selector": {}}, ["f:args", "f:selector"], []),
@@ -114,14 +114,14 @@ CHANGED: dict[str, tuple[Tree, Tree, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_what_is_different(things, name: str) -> None:
+def test_compare_returns_changed_and_removed_fields(things, name: str) -> None:
     old, new, changed, removed = CHANGED[name]
     found = type_of(things.node.fields["spec"]).compare(old, new)
     assert [" ".join(path) for path in paths(found.changed or {})] == changed
     assert [" ".join(path) for path in paths(found.removed or {})] == removed
 
 
-# Null and a value: the fields that differ when one takes the place of the other.
+# Null and a value: the fields that differ when one replaces the other.
 BESIDE_NULL: dict[str, tuple[Tree, list[str]]] = {
     "scalar": ({"mode": "a"}, []),
     "atomic list": ({"args": ["a"]}, []),
@@ -137,7 +137,7 @@ BESIDE_NULL: dict[str, tuple[Tree, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", BESIDE_NULL)
-def test_null_beside_value_differs_in_its_members(things, name: str) -> None:
+def test_null_against_map_differs_in_members(things, name: str) -> None:
     value, members = BESIDE_NULL[name]
     kind, null = type_of(things.node.fields["spec"]), dict.fromkeys(value)
     itself = [f"f:{field}" for field in value]
@@ -163,7 +163,7 @@ def test_null_beside_value_differs_in_its_members(things, name: str) -> None:
         ("", "ba", "ba"),
     ],
 )
-def test_what_is_applied_keeps_its_order_and_the_rest_its_place(things, live: str, applied: str, merged: str) -> None:
+def test_merge_keeps_applied_order_and_other_positions(things, live: str, applied: str, merged: str) -> None:
     spec = type_of(things.node.fields["spec"])
     colors = spec.merge({"colors": list(live)}, {"colors": list(applied)})["colors"]
     steps = spec.merge({"steps": [{"name": n} for n in live]}, {"steps": [{"name": n} for n in applied]})["steps"]
@@ -177,7 +177,7 @@ def test_many_elements_merge_in_linear_time(things) -> None:
     assert merged["colors"] == [*reversed(names[:10]), *names[10:]]
 
 
-def test_elements_merge_by_their_keys(things) -> None:
+def test_list_elements_merge_by_their_keys(things) -> None:
     spec = type_of(things.node.fields["spec"])
     live = {"ports": [{"number": 1, "protocol": "TCP", "name": "a"}, {"number": 1, "protocol": "UDP"}]}
     merged = spec.merge(live, {"ports": [{"number": 1, "name": "b"}, {"number": 1, "protocol": "UDP", "name": "c"}]})
@@ -187,7 +187,7 @@ def test_elements_merge_by_their_keys(things) -> None:
     ]
 
 
-def test_a_null_takes_the_place_of_a_value_and_leaves_a_container(things) -> None:
+def test_null_replaces_scalar_but_not_container(things) -> None:
     live = {"replicas": 1, "args": ["a"], "settings": {"a": "1"}}
     merged = type_of(things.node.fields["spec"]).merge(live, {"replicas": None, "args": None, "settings": None})
     assert merged == {"replicas": None, "args": None, "settings": {"a": "1"}}
@@ -199,7 +199,7 @@ def test_null_applied_to_value_without_schema_keeps_members(things, live: Any, m
     assert kind.merge({"free": {"b": live}}, {"free": {"b": None}}) == {"free": {"b": merged}}
 
 
-def test_ambiguous_elements_are_replaced_by_one(things) -> None:
+def test_duplicate_live_elements_are_replaced_by_one(things) -> None:
     live = {"steps": [{"name": "web", "image": "1"}, {"name": "db"}, {"name": "web", "image": "2"}]}
     merged = type_of(things.node.fields["spec"]).merge(live, {"steps": [{"name": "web"}]})
     assert merged["steps"] == [{"name": "web"}, {"name": "db"}]
@@ -217,7 +217,7 @@ def test_ambiguous_elements_are_replaced_by_one(things) -> None:
         ({"colors": ["a", None]}, ("f:colors",), "an element is null"),
     ],
 )
-def test_elements_that_cannot_be_told_apart_are_not_declared(things, spec: Tree, path: tuple, why: str) -> None:
+def test_indistinct_elements_are_rejected(things, spec: Tree, path: tuple, why: str) -> None:
     with pytest.raises(IndistinctError) as refusal:
         type_of(things.node.fields["spec"]).declared(spec)
     assert refusal.value.path == path
@@ -265,13 +265,13 @@ PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
 
 
 @pytest.mark.parametrize("name", PRUNED)
-def test_what_nobody_claims_goes(things, name: str) -> None:
+def test_prune_removes_unowned_fields(things, name: str) -> None:
     value, last, owned, left = PRUNED[name]
     assert type_of(things.node.fields["spec"]).prune(value, of(*last), of(*owned)) == left
 
 
-def test_long_keys_that_begin_alike_are_distinct(things) -> None:
-    """Elements are told apart by their whole keys, though messages show only the beginning."""
+def test_long_keys_with_common_prefix_are_distinct(things) -> None:
+    """Elements are compared by their whole keys, though messages show only the beginning."""
     one, two = ("x" * 300 + end for end in "ab")
     check_typed({"spec": {"steps": [{"name": one}, {"name": two}], "colors": [one, two]}}, things.node)
     for again in ({"steps": [{"name": one}, {"name": one}]}, {"colors": [one, one]}):
@@ -281,8 +281,8 @@ def test_long_keys_that_begin_alike_are_distinct(things) -> None:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_comparing_says_all_that_is_different(things, data: st.DataObject) -> None:
-    """Owners of everything there was have, after an update, exactly what is there: nothing is lost or left over."""
+def test_compare_finds_all_differences(things, data: st.DataObject) -> None:
+    """After an update, the owners of all former fields own exactly the existing ones."""
     old, new = data.draw(things.drawn), data.draw(things.drawn)
     before = copy.deepcopy((old, new))
     kind = type_of(things.node)
@@ -295,7 +295,7 @@ def test_comparing_says_all_that_is_different(things, data: st.DataObject) -> No
 
 @settings(max_examples=150)
 @given(st.data())
-def test_merging_brings_all_that_is_declared_and_is_idempotent(things, data: st.DataObject) -> None:
+def test_merge_contains_declared_fields_and_is_idempotent(things, data: st.DataObject) -> None:
     live, applied = data.draw(things.drawn), data.draw(things.drawn)
     before = copy.deepcopy((live, applied))
     kind = type_of(things.node)

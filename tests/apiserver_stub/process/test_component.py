@@ -40,7 +40,7 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
-class Shown(NamedTuple):
+class Handshake(NamedTuple):
     certificate: x509.Certificate
     suite: str
     protocol: str | None
@@ -51,7 +51,7 @@ class Shown(NamedTuple):
 
 
 class Running:
-    """A server that serves in this loop."""
+    """A server in this loop."""
 
     def __init__(self, port: int, runtime: Runtime, host: str) -> None:
         self.port = port
@@ -60,8 +60,8 @@ class Running:
 
     async def visit(
         self, version: ssl.TLSVersion | None = None, name: str = "", host: str = "127.0.0.1", ciphers: str = ""
-    ) -> Shown:
-        """What it shows and agrees to."""
+    ) -> Handshake:
+        """The certificate and the negotiated parameters of a handshake."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -73,7 +73,7 @@ class Running:
         inner = writer.get_extra_info("ssl_object")
         shown = x509.load_der_x509_certificate(inner.getpeercert(binary_form=True))
         writer.close()
-        return Shown(shown, inner.cipher()[0], inner.selected_alpn_protocol())
+        return Handshake(shown, inner.cipher()[0], inner.selected_alpn_protocol())
 
     async def get(self, path: str, token: str = TOKEN, **headers: str) -> Answer:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -115,7 +115,7 @@ async def running(folder: Path, *flags: str) -> AsyncIterator[Running]:
     try:
         async with Tasks() as tasks:
             life = tasks.start(serve(options, server.runtime), name="server")
-            if await begun(server, life):
+            if await wait_until_ready(server, life):
                 yield server
                 signal.raise_signal(signal.SIGTERM)
             assert await life == 0
@@ -126,8 +126,8 @@ async def running(folder: Path, *flags: str) -> AsyncIterator[Running]:
             loop.remove_signal_handler(one)
 
 
-async def begun(server: Running, life: asyncio.Task[int]) -> bool:
-    """Wait until the server is ready, or has ended."""
+async def wait_until_ready(server: Running, life: asyncio.Task[int]) -> bool:
+    """Wait until the server is ready or has ended."""
     for _ in range(1000):
         with suppress(OSError):
             if (await server.get("/readyz", "")).status == 200:
@@ -144,7 +144,7 @@ def write(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
     return str(files[0]), str(files[1])
 
 
-async def test_certificates_are_shown_by_name(tmp_path: Path) -> None:
+async def test_certificate_is_selected_by_server_name(tmp_path: Path) -> None:
     cert, key = write(tmp_path, "main")
     plain, wild = write(tmp_path, "plain", "plain.test"), write(tmp_path, "wild", "ignored.test")
     sni = (f"--tls-sni-cert-key={','.join(plain)}", f"--tls-sni-cert-key={','.join(wild)}:*.test,127.0.0.1")
@@ -156,7 +156,7 @@ async def test_certificates_are_shown_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("oldest", [OLD, NEW])
-async def test_older_versions_of_tls_are_refused(tmp_path: Path, oldest: ssl.TLSVersion) -> None:
+async def test_old_tls_versions_are_rejected(tmp_path: Path, oldest: ssl.TLSVersion) -> None:
     async with running(tmp_path, f"--tls-min-version={'VersionTLS12' if oldest is OLD else 'VersionTLS13'}") as server:
         await server.visit(NEW)
         if oldest is OLD:
@@ -166,7 +166,7 @@ async def test_older_versions_of_tls_are_refused(tmp_path: Path, oldest: ssl.TLS
                 await server.visit(OLD)
 
 
-async def test_cipher_suites_are_those_of_the_flag(tmp_path: Path) -> None:
+async def test_cipher_suites_follow_the_flag(tmp_path: Path) -> None:
     both = "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256"
     for given, agreed in ((AES, "ECDHE-ECDSA-AES128-GCM-SHA256"), (CHACHA, "ECDHE-ECDSA-CHACHA20-POLY1305")):
         async with running(tmp_path, f"--tls-cipher-suites={given}") as server:
@@ -174,28 +174,28 @@ async def test_cipher_suites_are_those_of_the_flag(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")
-async def test_doubtful_flags_of_tls_and_http_2_are_warned_of(tmp_path: Path) -> None:
+async def test_doubtful_tls_and_http2_flags_log_warnings(tmp_path: Path) -> None:
     flags = ("--tls-min-version=VersionTLS11", "--tls-cipher-suites=TLS_RSA_WITH_AES_128_CBC_SHA")
     with structlog.testing.capture_logs() as lines:
         async with running(tmp_path, *flags, "--http2-max-streams-per-connection=9") as server:
             with pytest.raises(REFUSED):
                 await server.visit(ssl.TLSVersion.TLSv1)
-    assert warned_of(lines) == ["--http2-max-streams-per-connection", "--tls-min-version", "--tls-cipher-suites"]
+    assert warned_flags(lines) == ["--http2-max-streams-per-connection", "--tls-min-version", "--tls-cipher-suites"]
     with structlog.testing.capture_logs() as lines:
         flags = ("--http2-max-streams-per-connection=9", "--disable-http2-serving")
         async with running(tmp_path, *flags) as server:
             assert (await server.visit()).protocol == "http/1.1"
-    assert warned_of(lines) == []
+    assert warned_flags(lines) == []
 
 
-def warned_of(lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The flags that warnings begin with."""
+def warned_flags(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The flags at the start of warnings."""
     told = [line["event"].split()[0] for line in lines if line["log_level"] == "warning"]
     return [word for word in told if word.startswith("--")]
 
 
 @pytest.mark.parametrize(("bind", "hosts"), [("", ("127.0.0.1", "::1")), ("::1", ("::1",))])
-async def test_it_listens_where_the_flag_says(tmp_path: Path, bind: str, hosts: tuple[str, ...]) -> None:
+async def test_bind_address_flag_is_respected(tmp_path: Path, bind: str, hosts: tuple[str, ...]) -> None:
     port = free_port()
     flags = (f"--bind-address={bind}", f"--secure-port={port}")
     async with running(tmp_path, *flags) as server:
@@ -207,7 +207,7 @@ async def test_it_listens_where_the_flag_says(tmp_path: Path, bind: str, hosts: 
                     await server.visit(host=host)
 
 
-async def test_others_may_listen_on_its_port_only_if_both_want_to(tmp_path: Path) -> None:
+async def test_port_is_shared_only_if_both_allow_it(tmp_path: Path) -> None:
     async with running(tmp_path, "--permit-port-sharing") as server:
         listen("127.0.0.1", server.port, share_port=True).close()
         with pytest.raises(CannotListen, match="address already in use"):
@@ -218,7 +218,7 @@ async def test_others_may_listen_on_its_port_only_if_both_want_to(tmp_path: Path
 
 
 @pytest.mark.parametrize("flags", [(), ("--permit-address-sharing",), ("--permit-address-sharing=false",)])
-async def test_a_restart_serves_at_once_beside_connections_that_linger(tmp_path: Path, flags: tuple[str, ...]) -> None:
+async def test_restart_serves_beside_lingering_connections(tmp_path: Path, flags: tuple[str, ...]) -> None:
     port = f"--secure-port={free_port()}"
     async with running(tmp_path, port) as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -230,7 +230,7 @@ async def test_a_restart_serves_at_once_beside_connections_that_linger(tmp_path:
         assert (await server.get("/readyz", "")).status == 200
 
 
-async def test_pages_about_the_process_are_for_callers_who_are_known(tmp_path: Path) -> None:
+async def test_process_pages_need_authentication(tmp_path: Path) -> None:
     async with running(tmp_path, "--service-account-jwks-uri=https://a:b@c/keys", "--version=v1.36.9-x") as server:
         paths = ("/flagz", "/statusz", "/configz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline")
         for path in paths:
@@ -248,7 +248,7 @@ async def test_pages_about_the_process_are_for_callers_who_are_known(tmp_path: P
         assert {"/flagz", "/statusz", "/configz", "/debug/pprof", "/metrics/slis"} <= set(known)
 
 
-async def test_gates_take_pages_away(tmp_path: Path) -> None:
+async def test_feature_gates_disable_pages(tmp_path: Path) -> None:
     gates = "--feature-gates=ComponentFlagz=false,kube:ComponentStatusz=false"
     async with running(tmp_path, gates, "--profiling=false") as server:
         for path in ("/flagz", "/statusz", "/debug/pprof", "/debug/pprof/heap"):
@@ -258,24 +258,24 @@ async def test_gates_take_pages_away(tmp_path: Path) -> None:
     assert 'kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1' in text
 
 
-async def test_profiles_are_taken_and_say_what_held_the_loop_if_that_is_asked_for(tmp_path: Path) -> None:
+async def test_profiles_show_loop_blockers_if_enabled(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         assert (await server.get("/debug/pprof")).headers["location"] == "/debug/pprof/"
         assert (await server.get("/debug/pprof/goroutine")).headers["content-type"] == "application/octet-stream"
         assert "start with --contention-profiling" in (await server.get("/debug/pprof/block?debug=1")).text
     async with running(tmp_path, "--contention-profiling") as server:
-        hold_the_loop()
+        block_loop()
         await asyncio.sleep(0.1)
         text = (await server.get("/debug/pprof/block?debug=1")).text
-    assert "hold_the_loop" in text
+    assert "block_loop" in text
     assert "start with --contention-profiling" not in text
 
 
-def hold_the_loop() -> None:
+def block_loop() -> None:
     time.sleep(0.3)
 
 
-async def test_metrics_are_shown_as_their_flags_say(tmp_path: Path) -> None:
+async def test_metrics_follow_their_flags(tmp_path: Path) -> None:
     manifest = tmp_path / "labels.yaml"
     manifest.write_text("apiserver_current_inflight_requests,request_kind: readOnly\n")
     hidden = Family("long_gone_total", "Hidden.", "counter", deprecated="1.35")
@@ -303,7 +303,7 @@ async def test_metrics_are_shown_as_their_flags_say(tmp_path: Path) -> None:
         assert re.search(rf"^{family}[ {{]", plain, re.MULTILINE), family
 
 
-async def test_metrics_come_in_the_form_that_is_asked_for(tmp_path: Path) -> None:
+async def test_metrics_format_follows_accept_header(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         packed = await server.get("/metrics", accept_encoding="gzip")
         assert packed.headers["content-encoding"] == "gzip"

@@ -1,4 +1,4 @@
-"""The flags of the API server: what they refuse, and that each changes what the server does."""
+"""Flags of the API server: validation, and the effect of each."""
 
 import asyncio
 from pathlib import Path
@@ -69,14 +69,14 @@ def make(*arguments: str) -> ApiServer:
         ),
     ],
 )
-def test_a_wrong_flag_is_a_sentence(argument: str, problem: str) -> None:
+def test_wrong_flag_yields_a_message(argument: str, problem: str) -> None:
     with pytest.raises(FlagError) as error:
         FLAGS.parse([argument])
     assert error.value.problems == (problem,)
 
 
 @pytest.mark.virtual
-async def test_livez_may_be_patient_with_the_start() -> None:
+async def test_livez_grace_period_delays_failure() -> None:
     api = make("--livez-grace-period=10s")
     await api.open()
 
@@ -92,7 +92,7 @@ async def test_livez_may_be_patient_with_the_start() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_watch_lasts_as_long_as_the_flag_says() -> None:
+async def test_watch_duration_follows_the_flag() -> None:
     api = make("--min-request-timeout=100")
     await api.start()
     response = await api.handle(Request("GET", NAMESPACES, (("watch", "1"),), certificate=ADMIN))
@@ -105,7 +105,7 @@ async def test_a_watch_lasts_as_long_as_the_flag_says() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("window", "status"), [("5m", 200), ("10s", 410)])
-async def test_history_is_kept_as_long_as_the_flag_says(window: str, status: int) -> None:
+async def test_history_window_follows_the_flag(window: str, status: int) -> None:
     api = make(f"--watch-cache-window={window}")
     await api.start()
     old = str(api.store.revision)
@@ -119,7 +119,7 @@ async def test_history_is_kept_as_long_as_the_flag_says(window: str, status: int
 
 
 @pytest.mark.parametrize(("size", "status"), [("256Mi", 200), ("1Mi", 410)])
-async def test_the_history_of_all_kinds_together_is_as_large_as_the_flag_says(size: str, status: int) -> None:
+async def test_history_size_follows_the_flag(size: str, status: int) -> None:
     api = make(f"--watch-cache-size={size}")
     await api.start()
     old = str(api.store.revision)
@@ -135,7 +135,7 @@ async def test_the_history_of_all_kinds_together_is_as_large_as_the_flag_says(si
 
 
 @pytest.mark.parametrize(("size", "kept"), [("256Mi", True), ("0", False)])
-async def test_what_is_encoded_is_kept_as_far_as_the_flag_says(size: str, kept: bool) -> None:
+async def test_representation_cache_size_follows_the_flag(size: str, kept: bool) -> None:
     api = make(f"--representation-cache-size={size}")
     await api.start()
     watch = await api.handle(Request("GET", NAMESPACES, (("watch", "1"),), certificate=ADMIN))
@@ -155,7 +155,7 @@ async def test_what_is_encoded_is_kept_as_far_as_the_flag_says(size: str, kept: 
     await api.stop()
 
 
-async def test_what_is_lost_is_accepted_by_a_flag(tmp_path: Path) -> None:
+async def test_flag_accepts_data_loss(tmp_path: Path) -> None:
     api = build(FLAGS.parse([f"--data-dir={tmp_path}"]), Runtime("test"))
     await api.start()
     await api.stop()
@@ -169,7 +169,7 @@ async def test_what_is_lost_is_accepted_by_a_flag(tmp_path: Path) -> None:
     await api.stop()
 
 
-async def test_a_data_folder_is_made(tmp_path: Path) -> None:
+async def test_data_folder_is_created(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     api = build(FLAGS.parse([f"--data-dir={folder}"]), Runtime("test"))
     await api.start()
@@ -179,7 +179,7 @@ async def test_a_data_folder_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("ports", "expected"), [("31000-31000", 31000), ("31001+0", 31001)])
-async def test_services_are_given_addresses_and_ports_of_the_ranges(ports: str, expected: int) -> None:
+async def test_service_ip_and_port_ranges_follow_the_flags(ports: str, expected: int) -> None:
     server = make("--service-cluster-ip-range=fd00::/112,10.7.0.0/24", f"--service-node-port-range={ports}")
     await server.start()
     spec = {"type": "NodePort", "ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]}
@@ -204,7 +204,7 @@ async def test_services_are_given_addresses_and_ports_of_the_ranges(ports: str, 
         ),
     ],
 )
-def test_headers_of_uids(words: tuple[str, ...], why: str) -> None:
+def test_uid_headers_flag_is_validated(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(Exception, match=f"--requestheader-uid-headers.*{why}"):
         FLAGS.parse(words)
     assert FLAGS.parse(("--requestheader-uid-headers=x-remote-uid,X-Uid",))

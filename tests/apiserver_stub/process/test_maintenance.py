@@ -1,4 +1,4 @@
-"""Snapshots of a running server, their restoration under revisions nobody has seen, and checks, by the command line."""
+"""Snapshots of a running server, restored under unused revisions, and checks, by the command line."""
 
 # ruff: noqa: ASYNC240 - other processes and files are waited for on purpose
 
@@ -63,9 +63,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
 
 
 @pytest.mark.e2e
-async def test_a_snapshot_of_a_running_server_is_restored_under_later_revisions(
-    server: ApiServer, tmp_path: Path
-) -> None:
+async def test_snapshot_is_restored_under_later_revisions(server: ApiServer, tmp_path: Path) -> None:
     version = await config(server, "before")
     file, folder = tmp_path / "saved.db", tmp_path / "restored"
     busy = True
@@ -107,7 +105,7 @@ async def test_a_snapshot_of_a_running_server_is_restored_under_later_revisions(
 
 
 @pytest.mark.e2e
-async def test_what_is_no_whole_snapshot_is_not_restored(server: ApiServer, tmp_path: Path) -> None:
+async def test_truncated_snapshot_is_not_restored(server: ApiServer, tmp_path: Path) -> None:
     for number in range(20):
         await config(server, f"c{number}")
     file, folder = tmp_path / "saved.db", tmp_path / "restored"
@@ -131,7 +129,7 @@ async def test_what_is_no_whole_snapshot_is_not_restored(server: ApiServer, tmp_
 
 
 @pytest.mark.e2e
-async def test_a_store_that_lost_something_is_no_source_of_a_snapshot(tmp_path: Path) -> None:
+async def test_damaged_store_yields_no_snapshot(tmp_path: Path) -> None:
     api = make(tmp_path / "data")
     await api.start()
     await config(api, "a")
@@ -149,7 +147,7 @@ async def test_a_store_that_lost_something_is_no_source_of_a_snapshot(tmp_path: 
 
 
 @pytest.mark.e2e
-async def test_a_cluster_moves_through_a_file_while_its_server_runs(server: ApiServer, tmp_path: Path) -> None:
+async def test_cluster_is_exported_and_imported_while_running(server: ApiServer, tmp_path: Path) -> None:
     version = await config(server, "before")
     file, folder = tmp_path / "cluster.export", tmp_path / "moved"
     done = await asyncio.to_thread(command, "export", f"--data-dir={tmp_path / 'data'}", f"--file={file}")
@@ -176,7 +174,7 @@ async def test_a_cluster_moves_through_a_file_while_its_server_runs(server: ApiS
 
 
 @pytest.mark.e2e
-def test_commands_explain_themselves() -> None:
+def test_commands_have_help_and_errors() -> None:
     assert "Command apiserver-stub restore:" in command("--help").stdout
     for name in ("snapshot", "restore", "export", "import", "check"):
         done = command(name, "--help")
@@ -186,7 +184,7 @@ def test_commands_explain_themselves() -> None:
 
 
 @pytest.mark.e2e
-def test_none_of_them_waits_for_the_server_to_be_imported() -> None:
+def test_help_imports_no_server_modules() -> None:
     code = "import sys\nfrom apiserver_stub.process.main import main\nsys.argv = ['x', '--help']\n"
     code += "try:\n    main()\nexcept SystemExit:\n    print(sorted({'aiohttp', 'cryptography'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

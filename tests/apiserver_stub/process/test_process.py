@@ -1,4 +1,4 @@
-"""The real process with the real kubectl: it starts, serves, keeps what it acknowledged, and stops."""
+"""The real process with the real kubectl: start, requests, persistence and shutdown."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def trusting() -> ssl.SSLContext:
 
 
 class Process:
-    """One `apiserver-stub` in a folder."""
+    """One `apiserver-stub` process in a folder."""
 
     def __init__(self, folder: Path, *arguments: str, stdout: Any = None) -> None:
         self.folder, self.port, self.log = folder, free_port(), ""
@@ -93,7 +93,7 @@ class Process:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """One that no test ends."""
+    """A process that no test stops."""
     folder = tmp_path_factory.mktemp("shared")
     (folder / "tokens.csv").write_text(PEOPLE)
     process = Process(folder / "data", f"--token-auth-file={folder / 'tokens.csv'}")
@@ -104,7 +104,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts one that the test may end, as often as it likes."""
+    """Start processes that the test may stop, any number of times."""
     started: list[Process] = []
 
     def ready(*arguments: str) -> Process:
@@ -134,7 +134,7 @@ def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_kubectl_edits(server: Process, tmp_path: Path) -> None:
+def test_kubectl_edit_changes_an_object(server: Process, tmp_path: Path) -> None:
     server.kubectl("create", "configmap", "edited", "--from-literal=k=v")
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nsed -i 's/k: v/k: w/' \"$1\"\n")
@@ -143,7 +143,7 @@ def test_kubectl_edits(server: Process, tmp_path: Path) -> None:
     assert server.kubectl("get", "configmap", "edited", "-o", "jsonpath={.data.k}") == "w"
 
 
-def test_only_health_and_version_are_for_strangers(server: Process) -> None:
+def test_anonymous_users_see_only_health_and_version(server: Process) -> None:
     assert server.get("/livez") == (200, b"ok")
     assert server.get("/version")[0] == 200
     assert server.get("/version", Authorization="Bearer forged")[0] == 401
@@ -153,7 +153,7 @@ def test_only_health_and_version_are_for_strangers(server: Process) -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_a_kill_loses_nothing_and_a_signal_stops_it_cleanly(start: Callable[..., Process]) -> None:
+def test_kill_loses_nothing_and_signal_stops_cleanly(start: Callable[..., Process]) -> None:
     server = start()
     server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     uid = server.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}")
@@ -163,7 +163,7 @@ def test_a_kill_loses_nothing_and_a_signal_stops_it_cleanly(start: Callable[...,
     assert again.stop(signal.SIGTERM) == 0
 
 
-def test_own_certificates_bounds_and_log(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_own_certificates_limits_and_json_log_work(start: Callable[..., Process], tmp_path: Path) -> None:
     ours, theirs = make_ca("ours"), make_ca("theirs")
     names = ("ca", "server", "key", "theirs", "jane", "jane-key")
     ca, server, key, their_ca, jane, jane_key = (tmp_path / name for name in names)
@@ -188,7 +188,7 @@ def test_own_certificates_bounds_and_log(start: Callable[..., Process], tmp_path
 
 
 @pytest.mark.needs("kubectl")
-def test_readiness_fails_while_it_drains(start: Callable[..., Process]) -> None:
+def test_readiness_fails_during_shutdown_delay(start: Callable[..., Process]) -> None:
     process = start("--storage-backend=memory", "--shutdown-delay-duration=3s")
     process.child.send_signal(signal.SIGTERM)
     while (ready := process.get("/readyz")[0]) == 200:
@@ -201,7 +201,7 @@ def test_readiness_fails_while_it_drains(start: Callable[..., Process]) -> None:
 
 
 def refusal(*arguments: str) -> str:
-    """What a process that cannot start says; it ends with status 1."""
+    """The error output of a process that cannot start; it exits with status 1."""
     command = [sys.executable, "-m", "apiserver_stub", "--bind-address=127.0.0.1", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
@@ -209,7 +209,7 @@ def refusal(*arguments: str) -> str:
     return done.stderr
 
 
-def test_a_busy_port_is_a_sentence(tmp_path: Path) -> None:
+def test_busy_port_is_one_error_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -218,7 +218,7 @@ def test_a_busy_port_is_a_sentence(tmp_path: Path) -> None:
     assert said == f"apiserver-stub: cannot listen on 127.0.0.1:{port}: address already in use\n"
 
 
-def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+def test_data_folder_that_is_a_file_is_one_error_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     said = refusal(f"--data-dir={file / 'below'}", "--secure-port=0")
@@ -226,13 +226,13 @@ def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
     assert said.count("\n") == 1
 
 
-def test_a_folder_in_use_is_a_sentence(server: Process) -> None:
+def test_data_folder_in_use_is_one_error_line(server: Process) -> None:
     said = refusal(f"--data-dir={server.folder}", "--secure-port=0")
     assert "is in use by another process" in said
     assert said.count("\n") == 1
 
 
-def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
+def test_wrong_files_are_one_error_line(tmp_path: Path) -> None:
     memory = ("--storage-backend=memory", f"--data-dir={tmp_path}", "--secure-port=0")
     junk = tmp_path / "junk"
     junk.write_text("junk\n")
@@ -247,19 +247,19 @@ def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
     assert "'Everything' is not a valid mode" in refusal(*memory, "--authorization-mode=Everything")
 
 
-def test_a_second_signal_ends_it_at_once_and_says_so(start: Callable[..., Process]) -> None:
+def test_second_signal_stops_at_once(start: Callable[..., Process]) -> None:
     process = start("--storage-backend=memory", "--shutdown-delay-duration=60s")
     process.child.send_signal(signal.SIGTERM)
     while process.get("/readyz")[0] == 200:
         time.sleep(0.05)
-    time.sleep(1.1)  # sooner it would be taken for the same signal
+    time.sleep(1.1)  # sooner it would merge with the first signal
     assert process.stop(signal.SIGINT) == 1
     last = process.log.splitlines()[-1]
     assert last.startswith("E")
     assert 'reason="received SIGINT while stopping" status=1' in last
 
 
-def test_the_log_is_as_its_flags_say(start: Callable[..., Process], tmp_path: Path) -> None:
+def test_log_format_follows_the_flags(start: Callable[..., Process], tmp_path: Path) -> None:
     process = start("--storage-backend=memory", "-v=1", "--vmodule=apiserver_stub/server/handler_chain=4,main=2")
     assert process.get("/version")[0] == 200
     assert process.stop() == 0
@@ -268,7 +268,7 @@ def test_the_log_is_as_its_flags_say(start: Callable[..., Process], tmp_path: Pa
 
 
 @pytest.mark.parametrize("frequency", ["10ms", "1h"])
-def test_information_goes_to_standard_output_if_that_is_asked_for(tmp_path: Path, frequency: str) -> None:
+def test_info_log_can_go_to_standard_output(tmp_path: Path, frequency: str) -> None:
     flags = ("--feature-gates=LoggingAlphaOptions=true,WatchListClient=true", "--log-text-split-stream")
     buffer = ("--log-text-info-buffer-size=64Ki", f"--log-flush-frequency={frequency}", "--storage-backend=memory")
     out = tmp_path / "out"
@@ -289,7 +289,7 @@ def test_information_goes_to_standard_output_if_that_is_asked_for(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_anything_was_started_ends_it_well(number: signal.Signals) -> None:
+def test_signal_before_start_exits_cleanly(number: signal.Signals) -> None:
     code = "import os, sys; from apiserver_stub.process import main\n"
     code += f"main.command_line = lambda *_: os.kill(os.getpid(), {int(number)})\nmain.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -297,7 +297,7 @@ def test_a_signal_before_anything_was_started_ends_it_well(number: signal.Signal
     assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
 
 
-def test_help_and_version_load_neither_the_server_nor_the_store() -> None:
+def test_help_and_version_import_no_server_modules() -> None:
     unwanted = ("aiohttp", "cryptography", "sqlite3", "asyncio", "structlog", "prometheus_client")
     code = "import sys; sys.argv = ['x', sys.argv[1]]; from apiserver_stub.process.main import main\n"
     code += f"try:\n    main()\nexcept SystemExit:\n    print([name for name in {unwanted} if name in sys.modules])"
@@ -308,7 +308,7 @@ def test_help_and_version_load_neither_the_server_nor_the_store() -> None:
         assert done.stdout.endswith("\n[]\n")
 
 
-def test_a_server_without_sockets_loads_nothing_that_it_may_never_need() -> None:
+def test_server_imports_no_optional_modules() -> None:
     unwanted = ["aiohttp", "grpc", "opentelemetry", "nacl", "controller_manager.common.cel"]
     code = f"import sys, apiserver_stub.process.build; print([name for name in {unwanted} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

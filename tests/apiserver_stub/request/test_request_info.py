@@ -1,4 +1,4 @@
-"""Paths, methods and queries become routes; what addresses nothing is refused."""
+"""Parsing of paths, methods and queries; invalid paths are rejected."""
 
 import contextlib
 
@@ -23,7 +23,7 @@ ROUTES = [
     ("GET", "/api/v1/nodes", "watch=0", ("list", *CORE, "nodes", "", "", "")),
     ("GET", "/api/v1/nodes", "watch=1&watch=False", ("list", *CORE, "nodes", "", "", "")),
     ("GET", "/api/v1/nodes/n", "", ("get", *CORE, "nodes", "", "", "n")),
-    ("GET", "/api/v1/nodes/n", "watch=1", ("get", *CORE, "nodes", "", "", "n")),  # as a real server takes it
+    ("GET", "/api/v1/nodes/n", "watch=1", ("get", *CORE, "nodes", "", "", "n")),  # as kube-apiserver accepts it
     ("POST", "/api/v1/nodes", "", ("create", *CORE, "nodes", "", "", "")),
     ("DELETE", "/api/v1/nodes", "", ("deletecollection", *CORE, "nodes", "", "", "")),
     ("PUT", "/api/v1/nodes/n", "", ("update", *CORE, "nodes", "", "", "n")),
@@ -55,7 +55,7 @@ def _query(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("method", "path", "query", "expected"), ROUTES)
-def test_a_resource_path_becomes_a_route(method: str, path: str, query: str, expected: tuple[str, ...]) -> None:
+def test_resource_path_is_parsed(method: str, path: str, query: str, expected: tuple[str, ...]) -> None:
     verb, *rest = expected
     info = RequestInfo.of(method, path, _query(query))
     assert info == RequestInfo(verb, path, *rest)
@@ -103,7 +103,7 @@ def test_other_paths_address_no_resource(path: str) -> None:
         ("GET", "/api/v1/namespaces/a/pods/\ud800", BadRequest),
     ],
 )
-def test_what_addresses_nothing_is_refused(method: str, path: str, refusal: type[ApiError]) -> None:
+def test_invalid_path_is_rejected(method: str, path: str, refusal: type[ApiError]) -> None:
     info = RequestInfo.of(method, path, {})
     with pytest.raises(refusal):
         resolve(info, KINDS) if info.resource else check_path(path)
@@ -112,7 +112,7 @@ def test_what_addresses_nothing_is_refused(method: str, path: str, refusal: type
 @pytest.mark.parametrize(
     ("text", "on"), [("watch=1", True), ("watch=", True), ("watch=FALSE", False), ("other=1", False)]
 )
-def test_a_boolean_parameter(text: str, on: bool) -> None:
+def test_boolean_parameter_is_parsed(text: str, on: bool) -> None:
     assert is_on(_query(text), "watch") is on
 
 
@@ -131,19 +131,19 @@ def test_a_boolean_parameter(text: str, on: bool) -> None:
         ),
     ],
 )
-def test_what_is_asked_for_is_known_though_nothing_serves_it(method: str, path: str, info: tuple[str, ...]) -> None:
+def test_unserved_resource_is_parsed(method: str, path: str, info: tuple[str, ...]) -> None:
     verb, *rest = info
     assert RequestInfo.of(method, path, {}) == RequestInfo(verb, path, *rest)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/../pods", "/api/v1//pods", "/api/v1/pods/%2e", "/api/v1/a\0"])
-def test_a_path_that_no_api_has_addresses_no_resource(path: str) -> None:
+def test_path_outside_apis_addresses_no_resource(path: str) -> None:
     assert RequestInfo.of("GET", path, {}) == RequestInfo("get", path)
 
 
 @settings(max_examples=200)
 @given(st.text(), st.lists(st.one_of(st.text(), st.sampled_from(["api", "apis", "v1", "namespaces", "pods", "watch"]))))
-def test_any_path_is_understood_or_refused(method: str, parts: list[str]) -> None:
+def test_any_path_is_parsed_or_rejected(method: str, parts: list[str]) -> None:
     path = "/" + "/".join(parts)
     info = RequestInfo.of(method, path, {})
     assert info.path == path

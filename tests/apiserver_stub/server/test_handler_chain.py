@@ -1,4 +1,4 @@
-"""The order of the chain: what each stage sees, how a refusal stops it, and how a request is followed to its end."""
+"""The handler chain: what each stage sees, how an error stops it, and how a request is followed to its end."""
 
 import asyncio
 import sys
@@ -51,7 +51,7 @@ ADA, BOB = User("ada", groups=("dev", KNOWN)), User("bob", groups=(KNOWN,))
 
 
 class Unread:
-    """A body on the wire."""
+    """An unread body."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
@@ -62,7 +62,7 @@ class Unread:
 
 
 class Stages:
-    """Every stage of a chain; each waits for a second, notes what it sees and raises what it is told to."""
+    """Every stage of a chain; each takes a second, records what it sees and raises what it is given."""
 
     def __init__(self) -> None:
         self.waiting = True
@@ -162,7 +162,7 @@ class Stages:
         policy = AuditPolicy(api_version="", kind="", rules=(PolicyRule(level="Metadata"),))
         return Auditor(PolicyEvaluator(policy), [self], AuditMetrics(CollectorRegistry(), get_logger("test")))
 
-    def told(self) -> list[tuple[str, int]]:
+    def audited(self) -> list[tuple[str, int]]:
         """The stages and codes of all events."""
         return [(event["stage"], event.get("responseStatus", {}).get("code", 0)) for event in self.events]
 
@@ -176,7 +176,7 @@ class Stages:
             get_logger("test"),
         )
 
-    def under_way(self) -> float:
+    def inflight(self) -> float:
         kinds = ("readOnly", "mutating")
         found = (
             self.registry.get_sample_value("apiserver_current_inflight_requests", {"request_kind": k}) for k in kinds
@@ -202,7 +202,7 @@ def get(path: str, **headers: str) -> Request:
     return Request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 
-async def test_each_stage_sees_what_those_before_it_found_out(stages: Stages) -> None:
+async def test_each_stage_sees_results_of_earlier_stages(stages: Stages) -> None:
     put = Request("PUT", POD, headers={"impersonate-user": "bob"}, unread=Unread(stages.notes))
     response = await stages.server().handle(put)
     assert response.status == 200
@@ -232,9 +232,7 @@ ORDER = ["authenticate", "impersonate", "priority and fairness", "authorize", "r
         ("resource", Forbidden("not that"), 403),
     ],
 )
-async def test_a_refusal_stops_the_chain_and_is_an_answer(
-    stages: Stages, stage: str, error: Exception, status: int
-) -> None:
+async def test_error_stops_the_chain_and_is_answered(stages: Stages, stage: str, error: Exception, status: int) -> None:
     stages.raises[stage] = error
     response = await stages.server().handle(get(POD, impersonate_user="bob"))
     assert response.status == status
@@ -243,20 +241,20 @@ async def test_a_refusal_stops_the_chain_and_is_an_answer(
     passed = [note.partition(":")[0] for note in stages.notes if note.partition(":")[0] in ORDER]
     assert passed == ORDER[: ORDER.index(stage) + 1]
     assert ("seat released" in stages.notes) is (ORDER.index(stage) > 2), "whoever got a seat gives it back"
-    assert stages.under_way() == 0
+    assert stages.inflight() == 0
     last = ("ResponseComplete" if isinstance(error, ApiError) else "Panic", status)
     unknown = stage == "authenticate"
-    assert stages.told() == ([("ResponseStarted", status)] if unknown else [("RequestReceived", 0), last])
+    assert stages.audited() == ([("ResponseStarted", status)] if unknown else [("RequestReceived", 0), last])
 
 
-async def test_what_could_not_be_decided_is_an_error_of_the_server(stages: Stages) -> None:
+async def test_failing_authorizer_is_an_internal_error(stages: Stages) -> None:
     response = await stages.server().handle(Request("PATCH", "/api/v1/nodes/n"))
     assert (response.status, stages.notes[-2]) == (500, "seat released")
     assert isinstance(response.body, bytes)
     assert msgspec.json.decode(response.body)["message"] == "nobody could be asked"
 
 
-async def test_what_is_denied_is_not_looked_at(stages: Stages) -> None:
+async def test_body_of_denied_request_is_not_read(stages: Stages) -> None:
     delete = Request("DELETE", POD, unread=Unread(stages.notes))
     response = await stages.server().handle(delete)
     assert response.status == 403
@@ -279,8 +277,8 @@ async def test_what_is_denied_is_not_looked_at(stages: Stages) -> None:
         ("/healthz/..", 400, "authorize: ada get "),
     ],
 )  # fmt: skip
-async def test_each_request_is_routed_to_who_answers_it(stages: Stages, path: str, status: int, answered: str) -> None:
-    """What this server knows nothing of comes as far as the router: others may serve it."""
+async def test_each_request_is_routed_to_its_handler(stages: Stages, path: str, status: int, answered: str) -> None:
+    """Requests for unknown resources reach the router: other servers may serve them."""
     response = await stages.server().handle(get(path))
     if not isinstance(response.body, bytes | Upgrade):
         await response.body.aclose()
@@ -289,7 +287,7 @@ async def test_each_request_is_routed_to_who_answers_it(stages: Stages, path: st
     assert told[-1] == answered
 
 
-async def test_a_body_that_another_server_or_a_stream_may_want_stays_on_the_wire(stages: Stages) -> None:
+async def test_body_of_proxied_request_is_not_read(stages: Stages) -> None:
     post = Request("POST", "/apis/shop.example/v1/teas", unread=Unread(stages.notes))
     server = stages.server()
     assert (await server.handle(post)).body == b"from elsewhere"
@@ -298,7 +296,7 @@ async def test_a_body_that_another_server_or_a_stream_may_want_stays_on_the_wire
     assert not any(note.startswith("body") for note in stages.notes)
 
 
-async def test_an_event_tells_who_asked_for_what_and_what_became_of_it(stages: Stages) -> None:
+async def test_audit_event_describes_request_and_response(stages: Stages) -> None:
     await stages.server().handle(get(POD, impersonate_user="bob", audit_id="mine"))
     first, last = stages.events
     asked = {
@@ -326,20 +324,20 @@ async def test_an_event_tells_who_asked_for_what_and_what_became_of_it(stages: S
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.5, 4.5])
-async def test_a_caller_who_goes_away_is_counted_and_audited(stages: Stages, seconds: float) -> None:
+async def test_canceled_request_is_counted_and_audited(stages: Stages, seconds: float) -> None:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(stages.server().handle(get(POD, impersonate_user="bob")))
         await asyncio.sleep(seconds)
-        assert stages.under_way() == 1
+        assert stages.inflight() == 1
         task.cancel()
     assert task.cancelled()
-    assert (stages.under_way(), sum(stages.aborted().values())) == (0, 1)
-    assert stages.told() == ([] if seconds < 1 else [("RequestReceived", 0), ("ResponseComplete", 200)])
+    assert (stages.inflight(), sum(stages.aborted().values())) == (0, 1)
+    assert stages.audited() == ([] if seconds < 1 else [("RequestReceived", 0), ("ResponseComplete", 200)])
     had_seat = any(note.startswith("priority") for note in stages.notes)
     assert ("seat released" in stages.notes) is had_seat
 
 
-async def numbers(_encoder: EventEncoder) -> AsyncIterator[bytes]:
+async def number_stream(_encoder: EventEncoder) -> AsyncIterator[bytes]:
     for number in range(3):
         await asyncio.sleep(1)
         yield b"%d\n" % number
@@ -351,28 +349,28 @@ async def read_all(body: Any) -> None:
     await body.aclose()
 
 
-async def break_off(body: Any) -> None:
+async def close_early(body: Any) -> None:
     await anext(aiter(body))
     await body.aclose()
     await body.aclose()
 
 
-@pytest.mark.parametrize("read", [read_all, break_off])
+@pytest.mark.parametrize("read", [read_all, close_early])
 @pytest.mark.parametrize(("path", "verb"), [("/api/v1/watch/pods", "WATCH"), (f"{POD}/log", "CONNECT")])
-async def test_a_stream_is_counted_and_audited_until_its_end(
+async def test_stream_is_counted_and_audited_until_its_end(
     stages: Stages, path: str, verb: str, read: Callable[[Any], Any]
 ) -> None:
-    stages.answer_with = Reply(ResponseStream(numbers))
+    stages.answer_with = Reply(ResponseStream(number_stream))
     response = await stages.server().handle(get(path))
-    assert (stages.under_way(), stages.streams()) == (0, {verb: 1})
-    assert stages.told() == [("RequestReceived", 0), ("ResponseStarted", 200)]
+    assert (stages.inflight(), stages.streams()) == (0, {verb: 1})
+    assert stages.audited() == [("RequestReceived", 0), ("ResponseStarted", 200)]
     await read(response.body)
     assert stages.streams() == {verb: 0}
-    assert stages.told()[1:] == [("ResponseStarted", 200), ("ResponseComplete", 200)]
+    assert stages.audited()[1:] == [("ResponseStarted", 200), ("ResponseComplete", 200)]
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_an_upgrade_is_counted_and_audited_until_the_talk_ends(stages: Stages, cancelled: bool) -> None:
+async def test_upgrade_is_counted_and_audited_until_its_end(stages: Stages, cancelled: bool) -> None:
     stages.answer_with = Upgrade
     response = await stages.server().handle(get(f"{POD}/log", connection="upgrade", upgrade="echo"))
     assert response.status == 101
@@ -383,22 +381,22 @@ async def test_an_upgrade_is_counted_and_audited_until_the_talk_ends(stages: Sta
         await ours.write(b"hello")
         assert await ours.read(100) == b"hello"
         assert stages.streams() == {"CONNECT": 1}
-        assert stages.told()[-1] == ("ResponseStarted", 101)
+        assert stages.audited()[-1] == ("ResponseStarted", 101)
         if cancelled:
             talk.cancel()
     assert stages.streams() == {"CONNECT": 0}
-    assert stages.told()[-1] == ("ResponseComplete", 101)
+    assert stages.audited()[-1] == ("ResponseComplete", 101)
 
 
-async def test_an_upgrade_that_nobody_asked_for_is_a_failure_like_any_other(stages: Stages) -> None:
+async def test_upgrade_without_request_is_an_internal_error(stages: Stages) -> None:
     stages.answer_with = Upgrade
     response = await stages.server().handle(get(f"{POD}/log"))
     assert response.status == 500
-    assert stages.told()[-1] == ("Panic", 500)
+    assert stages.audited()[-1] == ("Panic", 500)
     assert stages.streams() == {}
 
 
-async def test_pages_of_a_manager_are_guarded_by_the_same_authenticators_and_authorizers(stages: Stages) -> None:
+async def test_manager_pages_use_the_same_access_checks(stages: Stages) -> None:
     access = Access(
         AlwaysAllowedPaths(("/healthz",)), RequestAuthenticator([stages]), stages, AccessMetrics(stages.registry)
     )
@@ -414,7 +412,7 @@ async def test_pages_of_a_manager_are_guarded_by_the_same_authenticators_and_aut
     assert [note for note in stages.notes if note.startswith("auth")] == asked
 
 
-async def test_who_waits_for_one_authorizer_holds_up_nobody_else(stages: Stages) -> None:
+async def test_slow_authorizer_delays_only_its_request(stages: Stages) -> None:
     server = stages.server()
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(server.handle(get(POD, impersonate_user="bob"))) for _ in range(20)]
@@ -422,7 +420,7 @@ async def test_who_waits_for_one_authorizer_holds_up_nobody_else(stages: Stages)
     assert asyncio.get_running_loop().time() == pytest.approx(len(ORDER), abs=0.1)
 
 
-async def test_a_long_list_is_complete_when_it_was_taken(stages: Stages) -> None:
+async def test_long_list_is_complete_once_sent(stages: Stages) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"a long page"
 
@@ -431,14 +429,14 @@ async def test_a_long_list_is_complete_when_it_was_taken(stages: Stages) -> None
 
     stages.page = page
     response = await stages.server().handle(get("/metrics"))
-    assert stages.told() == [("RequestReceived", 0)]
+    assert stages.audited() == [("RequestReceived", 0)]
     with suppress(StopAsyncIteration):
         await read_all(response.body)
-    assert stages.told() == [("RequestReceived", 0), ("ResponseComplete", 200)]
+    assert stages.audited() == [("RequestReceived", 0), ("ResponseComplete", 200)]
     assert stages.streams() == {}, "it has an end of its own"
 
 
-async def test_frames_tell_on_whose_behalf_they_run(stages: Stages) -> None:
+async def test_stack_frames_name_request_and_user(stages: Stages) -> None:
     told: list[str] = []
 
     async def page(request: Request, info: RequestInfo) -> Response:

@@ -1,4 +1,4 @@
-"""What a server tells of itself: its lease, and the versions in which it stores objects."""
+"""The identity of a server: its lease, and its storage versions."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ Running = Callable[..., AbstractAsyncContextManager[ApiServer]]
 
 @pytest.fixture
 def running() -> Running:
-    """Runs servers on one log."""
+    """Run servers on one log."""
     backend = MemoryBackend()
 
     @asynccontextmanager
@@ -62,12 +62,12 @@ async def leases(server: ApiServer) -> dict[str, Any]:
     return {item["metadata"]["name"]: item for item in (await ask(server, "GET", LEASES))["items"]}
 
 
-def test_the_id_of_a_host_is_that_of_kube_apiserver_there() -> None:
+def test_server_id_matches_kube_apiserver() -> None:
     assert server_id("vm") == "apiserver-wlv32tlttr4jl3gtroqexyxapa"
 
 
 @pytest.mark.virtual
-async def test_a_server_keeps_a_lease_as_long_as_it_runs(running: Running) -> None:
+async def test_server_holds_a_lease_while_it_runs(running: Running) -> None:
     async with running() as server:
         (lease,) = (await leases(server)).values()
         labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": socket.gethostname()}
@@ -80,11 +80,11 @@ async def test_a_server_keeps_a_lease_as_long_as_it_runs(running: Running) -> No
         assert renewed["spec"]["renewTime"] > lease["spec"]["renewTime"]
         assert renewed["metadata"]["uid"] == lease["metadata"]["uid"]
     async with running("--feature-gates=APIServerIdentity=false") as server:
-        assert await leases(server) == {}  # it was deleted at the end
+        assert await leases(server) == {}  # it was deleted at shutdown
 
 
 @pytest.mark.virtual
-async def test_a_server_begins_with_a_lease_of_its_own_and_gets_over_its_loss(running: Running) -> None:
+async def test_server_replaces_old_lease_and_recreates_lost_one(running: Running) -> None:
     name = server_id(socket.gethostname())
     async with running("--feature-gates=APIServerIdentity=false") as server:
         left = {"metadata": {"name": name}, "spec": {"holderIdentity": "before"}}
@@ -99,7 +99,7 @@ async def test_a_server_begins_with_a_lease_of_its_own_and_gets_over_its_loss(ru
 
 
 @pytest.mark.virtual
-async def test_leases_of_servers_that_are_gone_are_deleted(running: Running) -> None:
+async def test_expired_leases_of_servers_are_deleted(running: Running) -> None:
     identity = {"apiserver.kubernetes.io/identity": "kube-apiserver"}
     async with running() as server:
         now = format_micro(utc_now())
@@ -115,14 +115,14 @@ async def test_leases_of_servers_that_are_gone_are_deleted(running: Running) -> 
 
 
 @pytest.mark.parametrize(("age", "seconds", "over"), [(0, "60", False), (61, "60", True), (0, "", True)])
-def test_a_lease_is_over_when_it_was_not_renewed(age: int, seconds: str, over: bool) -> None:
+def test_unrenewed_lease_is_expired(age: int, seconds: str, over: bool) -> None:
     moment = utc_now().timestamp() - age
     renewed = format_micro(utc_now().fromtimestamp(moment, utc_now().tzinfo))
     assert is_over(renewed, seconds) is over
     assert is_over("", "60")
 
 
-def test_equivalent_resources_are_told_of_once() -> None:
+def test_equivalent_resources_are_listed_once() -> None:
     found = {one.name: one.server for one in encodings("s", built_in(lambda _: True).all())}
     assert found["core.events"] == ServerStorageVersion(
         api_server_id="s",
@@ -138,7 +138,7 @@ def test_equivalent_resources_are_told_of_once() -> None:
     assert not {"events.k8s.io.events", "core.bindings", "core.componentstatuses"} & set(found)
 
 
-def test_servers_that_do_not_agree_have_no_common_version() -> None:
+def test_disagreeing_servers_have_no_common_version() -> None:
     ours = ServerStorageVersion(api_server_id="a", encoding_version="v1", decodable_versions=("v1",))
     other = ServerStorageVersion(api_server_id="b", encoding_version="v2", decodable_versions=("v1", "v2"))
     tree: Any = {"metadata": {"name": "g.foos"}, "spec": {}}
@@ -153,7 +153,7 @@ def test_servers_that_do_not_agree_have_no_common_version() -> None:
 
 
 @pytest.mark.virtual
-async def test_storage_versions_are_published_where_features_and_versions_are_on(running: Running) -> None:
+async def test_storage_versions_are_published_if_enabled(running: Running) -> None:
     async with running(*PUBLISHED) as server:
         found = {item["metadata"]["name"]: item["status"] for item in (await ask(server, "GET", VERSIONS))["items"]}
         assert len(found) > 50

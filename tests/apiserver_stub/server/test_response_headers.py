@@ -1,4 +1,4 @@
-"""Headers for browsers, and those that end connections."""
+"""Response headers for browsers, and those that close connections."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from apiserver_stub.common.flags import ServingOptions
 from apiserver_stub.server.response_headers import with_headers
 from controller_manager.common.api.wire import Request, Response
 
-# What a real API server of 1.36 adds for an allowed origin.
+# Headers that kube-apiserver 1.36 adds for an allowed origin.
 CORS = {
     "access-control-allow-credentials": "true",
     "access-control-allow-headers": "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, "
@@ -20,17 +20,17 @@ async def handle(request: Request) -> Response:
     return Response(200, {"a": "b"}, b"answered")
 
 
-async def asked(options: ServingOptions, method: str = "GET", **headers: str) -> Response:
+async def send(options: ServingOptions, method: str = "GET", **headers: str) -> Response:
     return await with_headers(handle, options)(Request(method, "/api", (), headers))
 
 
-def test_without_flags_nothing_is_in_the_way() -> None:
+def test_handler_is_unchanged_without_flags() -> None:
     assert with_headers(handle, ServingOptions()) is handle
 
 
-async def test_directives_are_told_with_every_answer() -> None:
+async def test_hsts_header_is_added_to_every_response() -> None:
     options = ServingOptions(strict_transport_security_directives=("max-age=31536000", "includeSubDomains", "preload"))
-    response = await asked(options)
+    response = await send(options)
     assert response.headers == {
         "strict-transport-security": "max-age=31536000; includeSubDomains; preload",
         "a": "b",
@@ -47,19 +47,19 @@ async def test_directives_are_told_with_every_answer() -> None:
         ("", False),
     ],
 )
-async def test_pages_of_allowed_origins_may_ask(origin: str, allowed: bool) -> None:
+async def test_allowed_origins_get_cors_headers(origin: str, allowed: bool) -> None:
     options = ServingOptions(cors_allowed_origins=("^https://other$", r"//shop\.example(:|$)"))
-    response = await asked(options, origin=origin)
+    response = await send(options, origin=origin)
     added = {"access-control-allow-origin": origin, **CORS} if allowed else {}
     assert response.headers == {**added, "a": "b"}
-    before = await asked(options, "OPTIONS", origin=origin)
+    before = await send(options, "OPTIONS", origin=origin)
     assert (before.status, before.body) == ((204, b"") if allowed else (200, b"answered"))
 
 
 @pytest.mark.virtual(seed=3)
-async def test_some_answers_end_their_connections() -> None:
+async def test_some_responses_close_their_connection() -> None:
     options = ServingOptions(goaway_chance=0.02)
-    ended = sum([(await asked(options)).headers.get("connection") == "close" for _ in range(5000)])
+    ended = sum([(await send(options)).headers.get("connection") == "close" for _ in range(5000)])
     assert 60 < ended < 140
 
 
@@ -77,7 +77,7 @@ async def test_some_answers_end_their_connections() -> None:
         ({"goaway_chance": -0.1}, "0"),
     ],
 )
-def test_flags_that_mean_nothing_are_refused(flags: dict[str, object], told: str) -> None:
+def test_invalid_flags_are_rejected(flags: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=r"(?s).*") as refusal:
         ServingOptions(**flags)
     assert told in str(refusal.value)

@@ -1,4 +1,4 @@
-"""The handler chain: refusals become a Status, failures tell nothing, strangers see health alone."""
+"""The server: errors become a Status, internal errors hide their cause, unknown callers see only health."""
 
 import asyncio
 import io
@@ -62,7 +62,7 @@ def pod(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", ["/api", "/apis", "/metrics", "/openapi/v2", "/", PODS, "/nonsense"])
 @pytest.mark.parametrize("token", ["", "forged"])
-async def test_strangers_are_refused(api: ApiServer, path: str, token: str) -> None:
+async def test_unknown_callers_are_rejected(api: ApiServer, path: str, token: str) -> None:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     response = await api.handle(Request("GET", path, headers=headers))
     assert response.status == 401
@@ -71,7 +71,7 @@ async def test_strangers_are_refused(api: ApiServer, path: str, token: str) -> N
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping", "/livez/datastore"])
-async def test_health_is_for_everybody_and_single_checks_for_those_who_are_known(api: ApiServer, path: str) -> None:
+async def test_health_is_public_but_single_checks_are_not(api: ApiServer, path: str) -> None:
     open_to_all = path.count("/") == 1
     assert (await api.handle(Request("GET", path))).status == (200 if open_to_all else 401)
     response = await api.handle(Request("GET", path, certificate=ADMIN))
@@ -90,19 +90,17 @@ async def test_health_is_for_everybody_and_single_checks_for_those_who_are_known
         ("DELETE", "/apis/apps", "GET"),
     ],
 )
-async def test_a_method_that_is_not_allowed_learns_which_are(
-    api: ApiServer, method: str, path: str, allowed: str
-) -> None:
+async def test_method_not_allowed_lists_allowed_methods(api: ApiServer, method: str, path: str, allowed: str) -> None:
     response, status = await ask(api, method, path)
     assert (response.status, status["reason"], response.headers["allow"]) == (405, "MethodNotAllowed", allowed)
 
 
-async def test_a_stranger_acts_as_nobody(api: ApiServer) -> None:
+async def test_anonymous_caller_cannot_impersonate(api: ApiServer) -> None:
     stranger = await api.handle(Request("GET", PODS, headers={"impersonate-user": "eve"}))
     assert stranger.status == 401
 
 
-async def test_a_token_names_the_caller(api: ApiServer) -> None:
+async def test_token_identifies_the_caller(api: ApiServer) -> None:
     body = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     headers = {"authorization": "Bearer s3cret", "content-type": "application/json"}
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -112,7 +110,7 @@ async def test_a_token_names_the_caller(api: ApiServer) -> None:
     assert user == {"username": "jane", "uid": "42", "groups": ["dev", "ops", "system:authenticated"]}
 
 
-async def test_an_object_lives(api: ApiServer) -> None:
+async def test_object_is_created_read_and_deleted(api: ApiServer) -> None:
     created, _ = await ask(api, "POST", PODS, pod("a"))
     found, tree = await ask(api, "GET", f"{PODS}/a")
     assert (created.status, found.status, tree["metadata"]["name"]) == (201, 200, "a")
@@ -122,7 +120,7 @@ async def test_an_object_lives(api: ApiServer) -> None:
     assert (again.status, status["reason"]) == (409, "AlreadyExists")
 
 
-async def test_a_watch_streams(api: ApiServer) -> None:
+async def test_watch_is_streamed(api: ApiServer) -> None:
     request = Request("GET", PODS, (("watch", "1"), ("resourceVersion", "0")), {}, b"", ADMIN)
     await ask(api, "POST", PODS, pod("a"))
     response = await api.handle(request)
@@ -132,7 +130,7 @@ async def test_a_watch_streams(api: ApiServer) -> None:
     await response.body.aclose()
 
 
-async def test_stopping_fails_readiness_and_ends_streams(api: ApiServer) -> None:
+async def test_stop_fails_readiness_and_ends_streams(api: ApiServer) -> None:
     response = await api.handle(Request("GET", PODS, (("watch", "1"),), {}, b"", ADMIN))
     assert not isinstance(response.body, bytes)
     api.unready()
@@ -159,7 +157,7 @@ async def test_stopping_fails_readiness_and_ends_streams(api: ApiServer) -> None
         ("GET", f"{PODS}?limit=many", 400, "BadRequest"),
     ],
 )
-async def test_refusals_are_a_status(api: ApiServer, method: str, path: str, code: int, reason: str) -> None:
+async def test_errors_are_a_status(api: ApiServer, method: str, path: str, code: int, reason: str) -> None:
     response, status = await ask(api, method, path)
     assert (response.status, status["kind"], status["code"], status["reason"]) == (code, "Status", code, reason)
 
@@ -174,13 +172,13 @@ async def test_refusals_are_a_status(api: ApiServer, method: str, path: str, cod
         ("PUT", f"{PODS}/a/log"),
     ],
 )
-async def test_refusals_of_what_is_not_there_have_empty_details(api: ApiServer, method: str, path: str) -> None:
-    """As a real server answers, so that clients may read `details` without asking for it."""
+async def test_not_found_has_empty_details(api: ApiServer, method: str, path: str) -> None:
+    """As in kube-apiserver, so that clients can read `details` without a check."""
     _, status = await ask(api, method, path)
     assert status["details"] == {}
 
 
-async def test_a_failure_tells_nothing(api: ApiServer) -> None:
+async def test_internal_error_hides_the_cause(api: ApiServer) -> None:
     async def fail(_call: APIRequest) -> Reply:
         raise RuntimeError("the secret of the house")
 
@@ -191,7 +189,7 @@ async def test_a_failure_tells_nothing(api: ApiServer) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_write_takes_so_long_at_most() -> None:
+async def test_write_has_a_timeout() -> None:
     async def dawdle(_call: APIRequest) -> Reply:
         await asyncio.sleep(3600)
         raise AssertionError
@@ -208,7 +206,7 @@ async def test_a_write_takes_so_long_at_most() -> None:
 
 @pytest.fixture
 def logged() -> Iterator[Callable[[int], io.StringIO]]:
-    """Begins a log with a verbosity."""
+    """Start a log with a verbosity."""
     before = structlog.get_config()
 
     def begin(verbosity: int) -> io.StringIO:
@@ -221,10 +219,10 @@ def logged() -> Iterator[Callable[[int], io.StringIO]]:
 
 
 @pytest.mark.parametrize(("verbosity", "told"), [(0, 0), (3, 0), (4, 3)])
-async def test_a_talkative_log_tells_of_requests_but_not_what_they_hold(
+async def test_verbose_log_contains_no_bodies_or_credentials(
     logged: Callable[[int], io.StringIO], verbosity: int, told: int
 ) -> None:
-    """Neither the body nor the query of a request, nor what its caller is known by."""
+    """Neither the body nor the query of a request, nor the credentials of its caller."""
     out = logged(verbosity)
     api = make()
     await api.open()
@@ -254,7 +252,7 @@ async def page_of(api: ApiServer, path: str = "/metrics") -> str:
 
 
 async def test_requests_are_counted(api: ApiServer) -> None:
-    """Labels as those of kube-apiserver 1.36."""
+    """Labels equal those of kube-apiserver 1.36."""
     await ask(api, "GET", PODS)
     await ask(api, "GET", "/api/v1/gizmos")
     await ask(api, "GET", "/healthz/ping")
@@ -277,7 +275,7 @@ async def test_requests_are_counted(api: ApiServer) -> None:
     assert "gizmos" not in page
 
 
-async def test_what_is_under_way_is_counted(api: ApiServer) -> None:
+async def test_inflight_requests_are_counted(api: ApiServer) -> None:
     assert 'apiserver_current_inflight_requests{request_kind="readOnly"} 1\n' in await page_of(api)  # this one
     watch = await api.handle(Request("GET", PODS, (("watch", "1"),), certificate=Certificate("test")))
     labels = 'component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"'
@@ -288,20 +286,20 @@ async def test_what_is_under_way_is_counted(api: ApiServer) -> None:
     assert 'apiserver_current_inflight_requests{request_kind="mutating"} 0\n' in await page_of(api)
 
 
-async def test_what_is_stored_is_counted(api: ApiServer) -> None:
+async def test_stored_objects_are_counted(api: ApiServer) -> None:
     page = await page_of(api)
     assert 'apiserver_storage_objects{resource="namespaces"} 4\n' in page
     assert 'apiserver_resource_objects{group="apiregistration.k8s.io",resource="apiservices"} 21\n' in page
     assert 'apiserver_storage_objects{resource="deployments.apps"} 0\n' in page
 
 
-async def test_what_the_process_uses_is_told(api: ApiServer) -> None:
+async def test_process_metrics_are_shown(api: ApiServer) -> None:
     page = await page_of(api)
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
         assert f"\n{name} " in page
 
 
-async def test_checks_are_service_level_indicators(api: ApiServer) -> None:
+async def test_health_checks_are_slis(api: ApiServer) -> None:
     await ask(api, "GET", "/readyz")
     await ask(api, "GET", "/readyz/ping")
     page = await page_of(api, "/metrics/slis")

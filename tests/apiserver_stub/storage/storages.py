@@ -1,4 +1,4 @@
-"""Every kind of storage, what is written to one, and a watch that follows it."""
+"""Every kind of storage, writes to it, and a follower of its watch."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from apiserver_stub.storage.memory import MemoryRows, MemoryStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.common.base.log import get_logger
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.owned import OwnedStorage
+from tests.apiserver_stub.storage_owner import StorageWithOwner
 from tests.etcd import Etcd
 
 LOCAL = ("memory", "rows", "sqlite", "encrypted", "shared")  # in this process, where time may be virtual
@@ -37,7 +37,7 @@ def stamped_body(text: str, revision: int) -> bytes:
 
 
 class Follower:
-    """Takes in what a watch tells, and holds it to its order."""
+    """Records the events of a watch and checks their order."""
 
     def __init__(self, after: int) -> None:
         self.after = self.revision = after
@@ -53,7 +53,7 @@ class Follower:
         self._received.set()
 
     async def reach(self, revision: int) -> None:
-        """Wait until so much was told, which a storage elsewhere does in its own time."""
+        """Wait until this revision was delivered, which remote storages do in their own time."""
         async with asyncio.timeout(30):
             while self.revision < revision:
                 self._received.clear()
@@ -61,7 +61,7 @@ class Follower:
 
 
 def reopener(kind: str, folder: Path, etcd: Callable[[], Etcd]) -> Reopen:
-    """Return what makes storages of a kind, one after the other, on the same log."""
+    """Return a function that creates storages of a kind, one after the other, on the same log."""
     if kind == "etcd":
         servers = EtcdServers(etcd().urls)
         rules = EtcdRules(prefix=f"/test-{os.getpid()}-{next(_NUMBERS)}", compaction=1e-9)
@@ -71,7 +71,7 @@ def reopener(kind: str, folder: Path, etcd: Callable[[], Etcd]) -> Reopen:
         rows = MemoryRows()
         return lambda: MemoryStorage(rows)
     if kind == "shared":
-        return lambda: OwnedStorage(SqliteBackend(folder / "store.db"))
+        return lambda: StorageWithOwner(SqliteBackend(folder / "store.db"))
     if kind == "encrypted":
         encryption = Encryption({("*", "*"): Transformers([AESGCM(bytes(32), b"k8s:enc:aesgcm:v1:k:")])})
         return lambda: EncryptedStorage(

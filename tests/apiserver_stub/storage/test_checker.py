@@ -1,4 +1,4 @@
-"""Another process that looks into the records of a store: what it vouches for is believed, and nothing else."""
+"""The checker process of a store: its results are used for the verified portion only."""
 
 import signal
 import sqlite3
@@ -14,10 +14,10 @@ from apiserver_stub.storage.interface import Inspect, Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow
-from tests.apiserver_stub.storage.damaged import BODY
+from tests.apiserver_stub.storage.store_files import BODY
 
 ROWS = PORTION + 100
-INSPECTED: list[bytes] = []  # by this process; the other one has a list of its own
+INSPECTED: list[bytes] = []  # in this process; the checker process has its own list
 
 
 def inspect(data: bytes) -> str:
@@ -34,7 +34,7 @@ async def opened(path: Path) -> WatchCache:
 
 @pytest.fixture
 async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store that is large enough for another process, in two portions."""
+    """A store that is large enough for the checker process, in two portions."""
     found = tmp_path / "store.db"
     storage = EmbeddedStorage(SqliteBackend(found))
     await storage.open()
@@ -46,14 +46,14 @@ async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def change(path: Path, sql: str) -> None:
+def execute(path: Path, sql: str) -> None:
     connection = sqlite3.connect(path)
     connection.execute(sql)
     connection.commit()
     connection.close()
 
 
-async def test_what_is_vouched_for_is_looked_into_once(path: Path) -> None:
+async def test_verified_rows_are_not_inspected_again(path: Path) -> None:
     store = await opened(path)
     assert (len(store.snapshot("pods")), INSPECTED) == (ROWS, [])
     row = store.get("pods", "ns/0007")
@@ -62,8 +62,8 @@ async def test_what_is_vouched_for_is_looked_into_once(path: Path) -> None:
     await store.close()
 
 
-async def test_an_object_that_is_damaged_is_found_in_its_portion(path: Path) -> None:
-    change(path, "UPDATE log SET data = replace(CAST(data AS TEXT), 'Pod', 'Pox') WHERE key = 'ns/0003'")
+async def test_damaged_object_is_found_in_its_portion(path: Path) -> None:
+    execute(path, "UPDATE log SET data = replace(CAST(data AS TEXT), 'Pod', 'Pox') WHERE key = 'ns/0003'")
     store = await opened(path)
     row = store.get("pods", "ns/0003")
     assert isinstance(row, CorruptRow)
@@ -72,13 +72,13 @@ async def test_an_object_that_is_damaged_is_found_in_its_portion(path: Path) -> 
     await store.close()
 
 
-async def test_a_record_that_is_damaged_is_lost(path: Path) -> None:
-    change(path, "UPDATE log SET key = 'ns/other' WHERE key = 'ns/1050'")
+async def test_damaged_record_is_reported_as_loss(path: Path) -> None:
+    execute(path, "UPDATE log SET key = 'ns/other' WHERE key = 'ns/1050'")
     with pytest.raises(Unusable, match=r"damaged: revision 1052 \('pods' 'ns/other'\)"):
         await opened(path)
 
 
-async def test_what_is_no_object_is_told(path: Path) -> None:
+async def test_invalid_object_is_reported(path: Path) -> None:
     storage = EmbeddedStorage(SqliteBackend(path))
     await storage.open()
     await storage.txn([Write("pods", "ns/odd", 0, b"odd")])
@@ -90,14 +90,14 @@ async def test_what_is_no_object_is_told(path: Path) -> None:
     await store.close()
 
 
-async def test_nobody_vouches_where_the_process_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exited_checker_process_is_replaced_by_inspection(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "_PROCESS", "json.tool")
     store = await opened(path)
     assert (len(store.snapshot("pods")), len(INSPECTED)) == (ROWS, ROWS)
     await store.close()
 
 
-async def test_nobody_waits_for_a_process_that_hangs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_checker_process_is_not_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopped(Checker):
         def __init__(self, path: Path, inspect: Inspect) -> None:
             super().__init__(path, inspect)
@@ -110,7 +110,7 @@ async def test_nobody_waits_for_a_process_that_hangs(path: Path, monkeypatch: py
     await store.close()
 
 
-def test_a_process_that_is_late_is_heard_once_it_has_caught_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_checker_process_is_used_once_it_catches_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     audit = Audit(path)
     audit.open()
     first, second = [portion for portion, _ in audit.portions(PORTION, inspect)]
@@ -125,7 +125,7 @@ def test_a_process_that_is_late_is_heard_once_it_has_caught_up(path: Path, monke
     checks.close()
 
 
-def test_a_voucher_is_for_one_portion(path: Path) -> None:
+def test_result_is_valid_for_one_portion(path: Path) -> None:
     audit = Audit(path)
     audit.open()
     first, second = [portion for portion, _ in audit.portions(PORTION, inspect)]
@@ -137,11 +137,11 @@ def test_a_voucher_is_for_one_portion(path: Path) -> None:
     checks.close()
 
 
-def test_checksums_that_are_no_numbers_add_nothing() -> None:
+def test_non_numeric_checksums_count_as_zero() -> None:
     assert portion_of([(b"x", 5), (b"y", None), (b"z", "7")]) == Portion(3, 5)
 
 
-def test_small_stores_and_single_cores_have_no_other_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_stores_and_single_cores_use_no_process(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checker, "_cores", lambda: 1)
     assert checker_of(path, inspect) is None
     monkeypatch.setattr(checker, "_cores", lambda: 2)

@@ -1,4 +1,4 @@
-"""Killed without warning under a load of writes, the store has every write it acknowledged, and the whole history."""
+"""Killed under a load of writes, the store has every acknowledged write and the whole history."""
 
 import signal
 import subprocess
@@ -58,7 +58,7 @@ asyncio.run(main())
 
 
 class Acknowledged(NamedTuple):
-    """One line of the process that was killed; `before` is the revision replaced."""
+    """One line of the killed process; `before` is the replaced revision."""
 
     key: str
     revision: int
@@ -69,7 +69,7 @@ class Acknowledged(NamedTuple):
 def run_and_kill(
     path: Path, name: str, changes: int, moment: float = 0.25, compacts: bool = False
 ) -> list[Acknowledged]:
-    """What the process has acknowledged until its sudden end; one that `compacts` has done so before."""
+    """The writes that the process acknowledged before it was killed; with `compacts`, after a compaction."""
     process = subprocess.Popen(
         [sys.executable, "-c", LOAD, str(path), name, str(changes)], stdout=subprocess.PIPE, text=True
     )
@@ -107,7 +107,7 @@ async def test_every_acknowledged_write_survives_sigkill(tmp_path: Path, changes
 
 @pytest.mark.e2e
 @pytest.mark.virtual(seeds=2)
-async def test_killed_at_any_moment_again_and_again(tmp_path: Path) -> None:
+async def test_repeated_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
     """`make soak ARGS=tests/apiserver_stub/storage/test_crash.py` tries thousands of moments."""
     rows: dict[str, int] = {}
     revision = 0
@@ -136,7 +136,7 @@ def check_history(store: WatchCache, writes: list[Acknowledged]) -> None:
 
 
 def expected_rows(store: WatchCache, writes: list[Acknowledged]) -> dict[str, int]:
-    """What the acknowledged writes amount to, and those that were on their way: they are the newest in the history."""
+    """The state after the acknowledged writes, and the pending ones: they are the newest in the history."""
     assert store.revision >= max(write.revision for write in writes)
     last = {write.key: (write.revision, write.deleted) for write in sorted(writes, key=lambda write: write.revision)}
     for change in store.history("pods").since(store.history("pods").first):

@@ -1,4 +1,4 @@
-"""The storage that is built in, where others act between its steps."""
+"""The embedded storage, when others act between its steps."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ DATA = b'{"metadata":{"resourceVersion":""}}'
 
 
 class InterruptedBackend(MemoryBackend):
-    """Lets something happen before the n-th fetch."""
+    """Runs a function before the n-th fetch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,9 +28,7 @@ class InterruptedBackend(MemoryBackend):
 
 
 @pytest.mark.parametrize("fetch", [1, 2, 3])
-async def test_what_is_compacted_while_it_is_read_is_refused_and_never_left_out(
-    monkeypatch: pytest.MonkeyPatch, fetch: int
-) -> None:
+async def test_list_overtaken_by_compaction_is_rejected(monkeypatch: pytest.MonkeyPatch, fetch: int) -> None:
     monkeypatch.setattr(embedded, "_PORTION", 10)
     backend = InterruptedBackend()
     storage = EmbeddedStorage(backend)
@@ -47,7 +45,7 @@ async def test_what_is_compacted_while_it_is_read_is_refused_and_never_left_out(
 
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize("fetch", [1, 2, 3, 4, 5])
-async def test_a_watch_that_compaction_overtakes_is_refused_before_it_leaves_anything_out(
+async def test_watch_overtaken_by_compaction_is_rejected(
     monkeypatch: pytest.MonkeyPatch, fetch: int, deleted: bool
 ) -> None:
     monkeypatch.setattr(embedded, "_PORTION", 10)
@@ -66,7 +64,7 @@ async def test_a_watch_that_compaction_overtakes_is_refused_before_it_leaves_any
     await storage.close()
 
 
-async def test_what_is_written_between_a_read_of_the_log_and_a_watch_is_told() -> None:
+async def test_write_between_list_and_watch_is_delivered() -> None:
     backend = MemoryBackend()
     first = EmbeddedStorage(backend)
     await first.open()

@@ -1,4 +1,4 @@
-"""A storage in an etcd that is full, picky, cut off or gone, and what several of them agree on."""
+"""A storage in etcd that is full, disconnected or down, and agreement of several storages."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def storage_on(urls: list[str], prefix: str, compaction: float = 0.0) -> EtcdSto
     return EtcdStorage(EtcdServers(urls), EtcdRules(prefix, compaction, 0.2, 0.2), CollectorRegistry())
 
 
-async def until(condition: Any) -> None:
+async def wait_until(condition: Any) -> None:
     for _ in range(1000):
         if condition():
             return
@@ -41,8 +41,8 @@ async def until(condition: Any) -> None:
     raise AssertionError
 
 
-class Watched:
-    """What a watch tells, and why it ended."""
+class RecordedWatch:
+    """The events of a watch, and why it ended."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -55,26 +55,26 @@ class Watched:
 
 
 @pytest.fixture
-async def way(etcd: Etcd) -> AsyncIterator[Partition]:
+async def partition(etcd: Etcd) -> AsyncIterator[Partition]:
     async with Partition(etcd.members[0].port) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def quick() -> Iterator[Etcd]:
-    """An etcd that is soon full, and whose leases may be short."""
+def small_etcd() -> Iterator[Etcd]:
+    """An etcd that is soon full, and which allows short leases."""
     with running(1, "--heartbeat-interval=10", "--election-timeout=50", f"--quota-backend-bytes={2 << 20}") as found:
         yield found
 
 
-async def test_rows_that_expire_together_share_a_lease_and_their_last_state_is_told(quick: Etcd) -> None:
-    storage = storage_on(quick.urls, "/leases")
+async def test_rows_with_same_expiry_share_a_lease(small_etcd: Etcd) -> None:
+    storage = storage_on(small_etcd.urls, "/leases")
     await storage.open()
-    watched = Watched()
+    watched = RecordedWatch()
     start = await storage.txn([put("a", ttl=1.0), put("b", ttl=1.0), put("c")])
     await storage.watch(start, watched)
     again = await storage.txn([put("b", start)])
-    await until(lambda: any(record.deleted for record in watched.records))
+    await wait_until(lambda: any(record.deleted for record in watched.records))
     (gone,) = [record for record in watched.records if record.deleted]
     assert (gone.key, gone.decode_error) == ("a", "")
     assert gone.data == put("a").data.replace(b'""', b'"%d"' % gone.revision)
@@ -82,8 +82,8 @@ async def test_rows_that_expire_together_share_a_lease_and_their_last_state_is_t
     await storage.close()
 
 
-async def test_what_is_too_large_is_refused_and_what_is_full_still_lets_go(quick: Etcd) -> None:
-    storage = storage_on(quick.urls, "/full")
+async def test_oversized_write_is_rejected_and_full_etcd_can_delete(small_etcd: Etcd) -> None:
+    storage = storage_on(small_etcd.urls, "/full")
     await storage.open()
     with pytest.raises(RequestEntityTooLarge):
         await storage.txn([put("large", size=2 << 20)])
@@ -98,18 +98,18 @@ async def test_what_is_too_large_is_refused_and_what_is_full_still_lets_go(quick
     with pytest.raises(ServiceUnavailable, match="space"):
         await fill()
     assert made
-    watched, start = Watched(), await storage.current_revision()
+    watched, start = RecordedWatch(), await storage.current_revision()
     await storage.watch(start, watched)
     for key, revision in made.items():
         await storage.txn([delete(key, revision)])
-    await until(lambda: len(watched.records) == len(made))
+    await wait_until(lambda: len(watched.records) == len(made))
     assert all(record.deleted and not record.decode_error for record in watched.records)
     assert storage.failures == {"refused": 3, "unknown": 0}
     assert storage.problem == ""
     await storage.close()
 
 
-async def test_an_etcd_that_wants_a_user_is_a_sentence() -> None:
+async def test_etcd_with_authentication_is_one_error_line() -> None:
     with running() as etcd:
         url = f"{etcd.urls[0]}/v3/auth"
         for path, body in (
@@ -124,7 +124,7 @@ async def test_an_etcd_that_wants_a_user_is_a_sentence() -> None:
             await storage_on(etcd.urls, "/registry").open()
 
 
-async def test_keys_of_a_kube_apiserver_are_left_alone(etcd: Etcd) -> None:
+async def test_keys_of_kube_apiserver_are_not_touched(etcd: Etcd) -> None:
     mine = storage_on(etcd.urls, "/foreign")
     await mine.open()
     await mine.txn([Write("namespaces", "default", 0, b"k8s\0\n\x0f")])
@@ -133,25 +133,25 @@ async def test_keys_of_a_kube_apiserver_are_left_alone(etcd: Etcd) -> None:
         await storage_on(etcd.urls, "/foreign").open()
 
 
-async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
-    way: Partition, monkeypatch: pytest.MonkeyPatch
+async def test_write_without_answer_is_unknown_but_watched(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_ATTEMPTS", 2)
-    storage = storage_on([way.url], "/unknown")
+    storage = storage_on([partition.url], "/unknown")
     await storage.open()
-    start, watched = await storage.txn([put("a")]), Watched()
+    start, watched = await storage.txn([put("a")]), RecordedWatch()
     await storage.watch(start, watched, watched.ended.append)
-    way.keep_answers()
+    partition.keep_answers()
     lost = storage.txn([put("b")])
     await asyncio.sleep(0.3)
-    way.cut()
+    partition.cut()
     with pytest.raises(Timeout, match="unknown"):
         await lost
-    await until(lambda: watched.ended and storage.problem)
+    await wait_until(lambda: watched.ended and storage.problem)
     with pytest.raises(ServiceUnavailable):
         await storage.txn([put("c")])
-    way.heal()
-    await until(lambda: not storage.problem)
+    partition.heal()
+    await wait_until(lambda: not storage.problem)
     await storage.watch(start, watched)
     assert [record.key for record in watched.records] == ["b"]
     with pytest.raises(RevisionConflict):
@@ -162,18 +162,18 @@ async def test_a_write_without_an_answer_is_unknown_and_is_told_if_it_was_made(
 
 @pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("what", ["change", "deletion", "creation"])
-async def test_what_became_of_a_write_is_found_out(way: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
+async def test_outcome_of_unanswered_write_is_found(partition: Partition, etcd: Etcd, what: str, arrives: bool) -> None:
     prefix = f"/fate-{what}-{arrives}"
-    direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
+    direct, storage = storage_on(etcd.urls, prefix), storage_on([partition.url], prefix)
     await direct.open()
     await storage.open()
     start = await direct.txn([put("a")])
     write = {"change": put("a", start, 20), "deletion": delete("a", start), "creation": put("b")}[what]
-    (way.keep_answers if arrives else way.keep_requests)()
+    (partition.keep_answers if arrives else partition.keep_requests)()
     done = storage.txn([write])
     await asyncio.sleep(0.2)
-    way.cut()
-    way.heal()
+    partition.cut()
+    partition.heal()
     if what == "creation" and not arrives:
         with pytest.raises(Timeout, match="unknown"):
             await done
@@ -188,20 +188,18 @@ async def test_what_became_of_a_write_is_found_out(way: Partition, etcd: Etcd, w
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_what_became_of_a_write_is_found_out_though_others_came_behind_it(
-    way: Partition, etcd: Etcd, arrives: bool
-) -> None:
+async def test_outcome_is_found_despite_later_writes_by_others(partition: Partition, etcd: Etcd, arrives: bool) -> None:
     prefix = f"/fate-others-{arrives}"
-    direct, storage = storage_on(etcd.urls, prefix), storage_on([way.url], prefix)
+    direct, storage = storage_on(etcd.urls, prefix), storage_on([partition.url], prefix)
     await direct.open()
     await storage.open()
     start = await direct.txn([put("a")])
-    (way.keep_answers if arrives else way.keep_requests)()
+    (partition.keep_answers if arrives else partition.keep_requests)()
     done = storage.txn([put("a", start, 20)])
     await asyncio.sleep(0.2)
     other = await direct.txn([put("a", start + arrives, 30)])
-    way.cut()
-    way.heal()
+    partition.cut()
+    partition.heal()
     if arrives:
         assert await done == start + 1
     else:
@@ -213,13 +211,13 @@ async def test_what_became_of_a_write_is_found_out_though_others_came_behind_it(
     await storage.close()
 
 
-async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Etcd) -> None:
-    storage = storage_on([way.url, etcd.urls[0]], "/another")
+async def test_next_member_is_used_when_one_is_down(partition: Partition, etcd: Etcd) -> None:
+    storage = storage_on([partition.url, etcd.urls[0]], "/another")
     await storage.open()
-    first, watched = await storage.txn([put("a")]), Watched()
+    first, watched = await storage.txn([put("a")]), RecordedWatch()
     await storage.watch(first, watched, watched.ended.append)
-    way.cut()
-    await until(lambda: watched.ended)
+    partition.cut()
+    await wait_until(lambda: watched.ended)
     second = await storage.txn([put("b")])
     await storage.watch(first, watched)
     assert [record.revision for record in watched.records] == [second]
@@ -229,22 +227,22 @@ async def test_another_member_is_asked_when_one_is_gone(way: Partition, etcd: Et
     await storage.close()
 
 
-async def test_who_asks_for_the_newest_is_told_although_only_others_write(etcd: Etcd) -> None:
-    """The watch of one prefix is asked how far it is, since nothing of its own happens."""
+async def test_current_revision_is_reached_without_own_writes(etcd: Etcd) -> None:
+    """The watch of one prefix asks for progress, because it gets no events of its own."""
     one, other = storage_on(etcd.urls, "/one"), storage_on(etcd.urls, "/other")
     await one.open()
     await other.open()
-    watched = Watched()
+    watched = RecordedWatch()
     await one.watch(await one.current_revision(), watched)
     newest = await other.txn([put("a")])
     assert all(revision >= newest for revision in await asyncio.gather(*(one.current_revision() for _ in range(20))))
-    await until(lambda: watched.revision >= newest)
+    await wait_until(lambda: watched.revision >= newest)
     assert watched.records == []
     await one.close()
     await other.close()
 
 
-async def test_one_of_those_who_want_to_compact_does(etcd: Etcd) -> None:
+async def test_one_of_several_servers_compacts(etcd: Etcd) -> None:
     servers = [storage_on(etcd.urls, "/compacted", 1e-9) for _ in range(3)]
     for server in servers:
         await server.open()
@@ -263,7 +261,7 @@ async def test_one_of_those_who_want_to_compact_does(etcd: Etcd) -> None:
         await server.close()
 
 
-async def test_a_condition_of_another_row_holds_for_other_servers_too(etcd: Etcd) -> None:
+async def test_condition_on_another_row_holds_across_servers(etcd: Etcd) -> None:
     one, other = storage_on(etcd.urls, "/both"), storage_on(etcd.urls, "/both")
     await one.open()
     await other.open()
@@ -291,7 +289,7 @@ async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> Non
         0,
         2,
     ]
-    await until(lambda: b"apiserver_storage_size_bytes{" in generate_latest(registry))
+    await wait_until(lambda: b"apiserver_storage_size_bytes{" in generate_latest(registry))
     shown = generate_latest(registry).decode()
     assert 'etcd_requests_total{group="apps",operation="create",resource="deployments"} 2.0' in shown
     assert "etcd_request_errors_total{" not in shown
@@ -305,8 +303,8 @@ async def test_requests_are_counted_by_operation_and_resource(etcd: Etcd) -> Non
     await storage.close()
 
 
-class Way:
-    """Reaches everything at one port, whatever it is called."""
+class PortDialer:
+    """Connects every name to one port."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -319,7 +317,7 @@ class Way:
         return found
 
 
-async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change(
+async def test_member_is_reached_through_proxy_with_rotated_certs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(etcd_storage, "_START", 0.0)
@@ -341,11 +339,11 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         for flag, name in (("trusted-ca-file", "ca"), ("cert-file", "crt"), ("key-file", "key"))
     ]
     with running(1, "--client-cert-auth", *given) as etcd:
-        way = Way(etcd.members[0].port)
+        way = PortDialer(etcd.members[0].port)
         member = EtcdServers(["https://etcd.example:2379"], str(tmp_path / "servers"), *map(str, proofs), way)
         storage = EtcdStorage(member, EtcdRules("/tls"))
         await storage.open()
-        watched = Watched()
+        watched = RecordedWatch()
         first = await storage.txn([put("a")])
         await storage.watch(first, watched, watched.ended.append)
         asked = len(way.asked)
@@ -357,7 +355,7 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         await asyncio.sleep(0.1)
         assert await storage.txn([put("c")]) > first
         assert way.asked == [("etcd.example", 2379)] * (asked + 1)
-        await until(lambda: [record.key for record in watched.records] == ["b", "c"])
+        await wait_until(lambda: [record.key for record in watched.records] == ["b", "c"])
         refreshing.cancel()
         await storage.close()
     proofs[0].unlink()
@@ -365,7 +363,7 @@ async def test_a_member_is_reached_through_a_proxy_with_certificates_that_change
         await EtcdStorage(member, EtcdRules("/tls")).open()
 
 
-async def test_a_copy_begins_with_some_of_the_history(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_server_starts_with_some_history(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = storage_on(etcd.urls, "/some-history")
     await storage.open()
     revision = 0

@@ -1,4 +1,4 @@
-"""How rows, transactions and events look in etcd, and what its refusals mean."""
+"""Rows, transactions and events in etcd, and the meaning of its errors."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LAST = b'{"metadata":{"resourceVersion":"","name":"a"},"last":1}'
 LAYOUT = Layout("/registry")
 
 
-def at(data: bytes, revision: int) -> bytes:
+def stamped(data: bytes, revision: int) -> bytes:
     return data.replace(b'""', b'"%d"' % revision)
 
 
@@ -28,7 +28,7 @@ def event(key: bytes, revision: int, value: bytes = BODY, *, deleted: bool = Fal
     return {"kv": kv, **({"type": 1} if deleted else {}), **({"prev_kv": {"value": before}} if before else {})}
 
 
-def test_rows_have_a_resource_behind_the_prefix() -> None:
+def test_row_keys_contain_prefix_and_resource() -> None:
     assert LAYOUT.key("deployments.apps", "default/web") == b"/registry/deployments.apps/default/web"
     assert LAYOUT.row(b"/registry/deployments.apps/default/web") == ("deployments.apps", "default/web")
     assert LAYOUT.row(LAYOUT.key("", "revision")) == ("", "revision")
@@ -41,7 +41,7 @@ def test_rows_have_a_resource_behind_the_prefix() -> None:
     assert Layout("cluster/one/").key("pods", "a") == b"/cluster/one/pods/a"
 
 
-def test_a_transaction_compares_every_row_and_reads_it_where_one_is_another() -> None:
+def test_transaction_compares_every_row_and_reads_conflicts() -> None:
     writes = [
         Write("pods", "a", 7, BODY),
         Write("pods", "b", 0, BODY, ttl=60),
@@ -58,12 +58,12 @@ def test_a_transaction_compares_every_row_and_reads_it_where_one_is_another() ->
     assert len(transaction(LAYOUT, writes, (), {60: 5}, final=False)["success"]) == 3
 
 
-def test_what_cannot_be_there_is_never_deleted() -> None:
+def test_delete_of_new_row_is_only_compared() -> None:
     made = transaction(LAYOUT, [Write("pods", "a", 0, LAST, deleted=True)], (), {})
     assert made["compare"] == [{"result": 2, "target": 0, "version": 0, "key": b"/registry/pods/a"}]
 
 
-def test_the_first_row_that_is_another_is_told() -> None:
+def test_first_conflicting_row_is_reported() -> None:
     writes, compares = [Write("pods", "a", 7, BODY), Write("pods", "b", 0, BODY)], [Compare("namespaces", "n", 3)]
     found = [{"response_range": {"kvs": [{"mod_revision": number}]} if number else {}} for number in (7, 8, 4)]
     with pytest.raises(RevisionConflict) as refused:
@@ -72,7 +72,7 @@ def test_the_first_row_that_is_another_is_told() -> None:
     assert outcome(LAYOUT, {"header": {"revision": 21}, "succeeded": True}, writes, compares) == 21
 
 
-def test_a_deletion_tells_the_final_state_that_was_kept_with_it() -> None:
+def test_deletion_event_carries_final_state() -> None:
     key = LAYOUT.key("pods", "a")
     value = LAYOUT.final([Write("pods", "a", 4, LAST, deleted=True), Write("pods", "b", 0, BODY)])
     events = [
@@ -83,15 +83,15 @@ def test_a_deletion_tells_the_final_state_that_was_kept_with_it() -> None:
         event(key, 9, deleted=True),
     ]
     kept, put, other, lost = LAYOUT.records_of(events, 1.0)
-    assert (kept.data, kept.deleted, kept.revision) == (at(LAST, 5), True, 5)
-    assert (put.data, put.deleted) == (at(BODY, 6), False)
-    assert (other.data, other.deleted, other.decode_error) == (at(BODY, 7), True, "")
+    assert (kept.data, kept.deleted, kept.revision) == (stamped(LAST, 5), True, 5)
+    assert (put.data, put.deleted) == (stamped(BODY, 6), False)
+    assert (other.data, other.deleted, other.decode_error) == (stamped(BODY, 7), True, "")
     assert (lost.data, lost.deleted) == (b"", True)
     assert "compacted" in lost.decode_error
     assert LAYOUT.records_of([event(LAYOUT.deleted, 8, b"of others"), event(LAYOUT.progress, 9)], 1.0) == []
 
 
-def test_parts_of_a_response_are_told_together() -> None:
+def test_fragments_of_response_are_joined() -> None:
     responses = Responses(LAYOUT)
     one, other = event(LAYOUT.key("pods", "a"), 5), event(LAYOUT.key("pods", "b"), 5)
     assert responses.take({"header": {"revision": 5}, "created": True}, 0.0) == ((), 0)
@@ -110,12 +110,12 @@ def test_parts_of_a_response_are_told_together() -> None:
         ("unix:///run/etcd.sock", ("/run/etcd.sock", 0)),
     ],
 )
-def test_members_are_named_by_urls(url: str, target: tuple[str, int]) -> None:
+def test_member_urls_are_parsed(url: str, target: tuple[str, int]) -> None:
     assert target_of(url) == target
 
 
 @pytest.mark.parametrize("urls", [(), ("ftp://a",), ("http://",), ("http://a/b",)])
-def test_what_is_no_member_is_refused(urls: tuple[str, ...]) -> None:
+def test_invalid_member_url_is_rejected(urls: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="--etcd-servers"):
         EtcdServers(urls)
 
@@ -142,16 +142,14 @@ def test_what_is_no_member_is_refused(urls: tuple[str, ...]) -> None:
         ("INVALID_ARGUMENT", "etcdserver: user name is empty", True, errors.InternalError),
     ],
 )
-def test_refusals_are_told_to_clients_by_what_is_known(
-    code: str, message: str, known: bool, refused: type[errors.ApiError]
-) -> None:
+def test_etcd_errors_map_to_api_errors(code: str, message: str, known: bool, refused: type[errors.ApiError]) -> None:
     failure = GrpcError(code, message)
     assert failures.is_known(failure) is known
     assert type(failures.refusal(failure)) is refused
     assert type(failures.unknown(failure)) is errors.Timeout
 
 
-def test_what_was_not_sent_has_not_happened() -> None:
+def test_unsent_request_has_no_effect() -> None:
     failure = GrpcError("UNAVAILABLE", "failed to connect to 127.0.0.1:2379: refused", unsent=True)
     assert failures.is_known(failure)
     assert failures.was_not_begun(failure)
@@ -187,11 +185,11 @@ NOTED = {"value": LAYOUT.final([DELETION]), "mod_revision": 9}
         (DELETION, state(OTHER, 9, 9), None, NOTED, None),
     ],
 )
-def test_rows_tell_what_became_of_a_write(write: Write, now: Any, before: Any, noted: Any, made: int | None) -> None:
+def test_row_state_decides_if_write_was_made(write: Write, now: Any, before: Any, noted: Any, made: int | None) -> None:
     assert made_at(LAYOUT, write, now, before, noted) == made
 
 
-def test_only_what_creates_may_be_made_twice() -> None:
+def test_only_creates_and_deletes_can_be_sent_again() -> None:
     assert can_be_sent_again([CREATION, CHANGE])
     assert can_be_sent_again([DELETION])
     assert not can_be_sent_again([CREATION, Write("pods", "b", 0, BODY)])

@@ -1,4 +1,4 @@
-"""Rows that live for a limited time: deleted within seconds after it, never while they change, and boundedly."""
+"""Rows with a lifetime: deleted within seconds after it, and in batches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -43,7 +43,7 @@ def expire(store: WatchCache, revision: int) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_row_goes_when_its_time_is_over(opened: Opened) -> None:
+async def test_row_expires_after_its_ttl(opened: Opened) -> None:
     async with opened() as store:
         for resource in ("events", "kept", "pods"):
             await store.commit(Write(resource, "ns/a", 0, BODY))
@@ -59,7 +59,7 @@ async def test_a_row_goes_when_its_time_is_over(opened: Opened) -> None:
 
 
 @pytest.mark.virtual
-async def test_each_write_begins_the_time_anew(opened: Opened) -> None:
+async def test_each_write_restarts_the_ttl(opened: Opened) -> None:
     async with opened() as store:
         revision = 0
         for _ in range(3):
@@ -71,7 +71,7 @@ async def test_each_write_begins_the_time_anew(opened: Opened) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_write_on_its_way_wins(opened: Opened) -> None:
+async def test_concurrent_write_wins_over_expiry(opened: Opened) -> None:
     async with opened() as store:
         first = await store.commit(Write("events", "ns/a", 0, BODY))
         await asyncio.sleep(HOUR - 0.001)
@@ -87,7 +87,7 @@ async def test_a_write_on_its_way_wins(opened: Opened) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
+async def test_write_after_expiry_conflicts(opened: Opened) -> None:
     async with opened() as store:
         first = await store.commit(Write("events", "ns/a", 0, BODY))
         expire(store, first.revision)
@@ -98,8 +98,8 @@ async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
 
 
 @pytest.mark.virtual
-async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
-    """The log knows when each record was written."""
+async def test_ttl_continues_while_server_is_down(opened: Opened) -> None:
+    """The log has the time of each record."""
     async with opened() as store:
         await store.commit(Write("events", "ns/old", 0, BODY))
         await asyncio.sleep(HOUR / 2)
@@ -113,7 +113,7 @@ async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
 
 
 def set_clock(hours: float) -> None:
-    """Somebody sets the wall clock forward or back."""
+    """Set the wall clock forward or back."""
     loop: Any = asyncio.get_running_loop()
     before = loop.wall_time
     loop.wall_time = lambda: before() + hours * HOUR
@@ -121,7 +121,7 @@ def set_clock(hours: float) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("hours", [24 * 365.0, -24 * 365.0])
-async def test_a_clock_that_is_set_while_the_server_runs_changes_nothing(opened: Opened, hours: float) -> None:
+async def test_changed_system_clock_does_not_affect_expiry(opened: Opened, hours: float) -> None:
     async with opened() as store:
         await store.commit(Write("events", "ns/first", 0, BODY))
         set_clock(hours)
@@ -137,8 +137,8 @@ async def test_a_clock_that_is_set_while_the_server_runs_changes_nothing(opened:
 
 
 @pytest.mark.virtual
-async def test_an_event_dated_a_year_ahead_stops_no_other(opened: Opened, disk: Any) -> None:
-    """Nor does it live longer than others, and those before it go when their time is over."""
+async def test_future_timestamp_does_not_block_expiry(opened: Opened, disk: Any) -> None:
+    """It does not live longer than others either, and earlier rows expire at their time."""
     year = 365 * 24 * HOUR
     records = [
         Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds() - HOUR / 2),
@@ -154,7 +154,7 @@ async def test_an_event_dated_a_year_ahead_stops_no_other(opened: Opened, disk: 
 
 
 @pytest.mark.virtual
-async def test_an_event_dated_a_year_back_takes_none_with_it(opened: Opened, disk: Any) -> None:
+async def test_past_timestamp_expires_no_other_row(opened: Opened, disk: Any) -> None:
     records = [
         Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds()),
         Record(3, "events", "ns/back", stamped(BODY, 3), False, wall_seconds() - 365 * 24 * HOUR),
@@ -168,7 +168,7 @@ async def test_an_event_dated_a_year_back_takes_none_with_it(opened: Opened, dis
 
 
 @pytest.mark.virtual
-async def test_history_follows_the_same_time(opened: Opened) -> None:
+async def test_history_window_ignores_system_clock(opened: Opened) -> None:
     async with opened() as store:
         await store.commit(Write("pods", "ns/a", 0, BODY))
         set_clock(24 * 365)
@@ -180,7 +180,7 @@ async def test_history_follows_the_same_time(opened: Opened) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
+async def test_full_disk_delays_expiry(opened: Opened, disk: Any) -> None:
     async with opened() as store:
         await store.commit(Write("events", "ns/a", 0, BODY))
         disk.full = True
@@ -193,7 +193,7 @@ async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
 
 
 @pytest.mark.virtual
-async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> None:
+async def test_many_rows_expire_in_batches(opened: Opened) -> None:
     async with opened() as store:
         sizes: list[int] = []
         for number in range(3000):
@@ -206,7 +206,7 @@ async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> N
 
 
 @pytest.mark.virtual
-async def test_what_cannot_be_read_stays(opened: Opened, disk: Any) -> None:
+async def test_unreadable_rows_do_not_expire(opened: Opened, disk: Any) -> None:
     async with opened() as store:
         await store.commit(Write("events", "ns/a", 0, b"broken"))
         await store.commit(Write("events", "ns/b", 0, BODY))
@@ -220,7 +220,7 @@ writes = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0
 
 @settings(max_examples=150)
 @given(writes)
-def test_ages_agree_with_a_look_at_every_record(steps: list[tuple[str, bool, int]]) -> None:
+def test_ttl_index_agrees_with_full_scan(steps: list[tuple[str, bool, int]]) -> None:
     ages, last, now = TTLIndex(), dict[str, Any](), 0.0
     for revision, (key, deleted, seconds) in enumerate(steps, 1):
         now += seconds

@@ -1,4 +1,4 @@
-"""A cluster moves from one storage to another: rows, lifetimes and what is encrypted; revisions never go back."""
+"""A cluster moves from one storage to another: rows, lifetimes and encrypted data; revisions never decrease."""
 
 import asyncio
 import fcntl
@@ -29,7 +29,7 @@ def body(text: str) -> bytes:
 
 
 class Store:
-    """A storage that is filled, moved, and opened again."""
+    """A storage that is filled, exported or imported, and opened again."""
 
     def __init__(self, open_: Callable[[], Storage], source: Callable[[], Source], target: Callable[..., ImportTarget]):
         self.storage = open_
@@ -63,17 +63,17 @@ KINDS = ["sqlite", pytest.param("etcd", marks=pytest.mark.needs("etcd"))]
 
 
 @pytest.fixture(params=KINDS)
-def before(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def old_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store(request.param, tmp_path / "before", request)
 
 
 @pytest.fixture(params=KINDS)
-def after(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return store(request.param, tmp_path / "after", request)
 
 
 async def fill(store: Store, number: int = 30) -> tuple[int, dict[str, bytes]]:
-    """Rows of which some were changed and some deleted; returns the revision and what is left."""
+    """Write rows, some of which are changed or deleted; return the revision and the remaining rows."""
     storage = store.storage()
     await storage.open()
     left = {}
@@ -93,7 +93,7 @@ async def fill(store: Store, number: int = 30) -> tuple[int, dict[str, bytes]]:
     return newest, left
 
 
-async def moved(before: Store, after: Store, file: Path, jump: int = 0) -> tuple[Moved, Moved]:
+async def move(before: Store, after: Store, file: Path, jump: int = 0) -> tuple[Moved, Moved]:
     exported = await export_rows(before.source(), file, print)
     return exported, await import_rows(file, after.target(jump), print)
 
@@ -102,12 +102,12 @@ async def rows_of(storage: Storage) -> dict[str, bytes]:
     return {f"{row.resource} {row.key}": as_of(row.data, "") for row in (await storage.list()).records}
 
 
-async def test_all_rows_are_there_under_later_revisions(before: Store, after: Store, tmp_path: Path) -> None:
-    newest, rows = await fill(before)
-    exported, imported = await moved(before, after, tmp_path / "cluster.export")
+async def test_all_rows_are_imported_under_later_revisions(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    newest, rows = await fill(old_store)
+    exported, imported = await move(old_store, new_store, tmp_path / "cluster.export")
     assert (exported.revision, exported.records) == (newest, len(rows))
     assert exported.encrypted == imported.encrypted == {"secrets": 1}
-    storage = after.storage()
+    storage = new_store.storage()
     await storage.open()
     assert await rows_of(storage) == rows
     listing = await storage.list()
@@ -117,12 +117,10 @@ async def test_all_rows_are_there_under_later_revisions(before: Store, after: St
     await storage.close()
 
 
-async def test_what_clients_remember_is_too_old_and_never_another_state(
-    before: Store, after: Store, tmp_path: Path
-) -> None:
-    newest, _ = await fill(before)
-    await moved(before, after, tmp_path / "cluster.export", jump=5000)
-    storage = after.storage()
+async def test_revisions_from_before_the_import_are_expired(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    newest, _ = await fill(old_store)
+    await move(old_store, new_store, tmp_path / "cluster.export", jump=5000)
+    storage = new_store.storage()
     await storage.open()
     for known in (1, newest // 2, newest, newest + 4999):
         with pytest.raises(TooOld):
@@ -146,11 +144,11 @@ async def test_what_clients_remember_is_too_old_and_never_another_state(
     await storage.close()
 
 
-async def test_a_cluster_comes_back_where_it_was(before: Store, after: Store, tmp_path: Path) -> None:
-    _, rows = await fill(before)
-    _, there = await moved(before, after, tmp_path / "one.export")
+async def test_cluster_can_be_moved_back(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    _, rows = await fill(old_store)
+    _, there = await move(old_store, new_store, tmp_path / "one.export")
     back = sqlite(tmp_path / "back")
-    _, again = await moved(after, back, tmp_path / "other.export")
+    _, again = await move(new_store, back, tmp_path / "other.export")
     storage = back.storage()
     await storage.open()
     assert await rows_of(storage) == rows
@@ -158,22 +156,22 @@ async def test_a_cluster_comes_back_where_it_was(before: Store, after: Store, tm
     await storage.close()
 
 
-async def test_rows_live_as_long_as_they_had_left(before: Store, after: Store, tmp_path: Path) -> None:
-    storage = before.storage()
+async def test_rows_keep_their_remaining_ttl(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    storage = old_store.storage()
     await storage.open()
     await storage.txn([Write("events", "default/short", 0, body("short"), ttl=30), Write("pods", "p", 0, body(""))])
     await storage.txn([Write("events", "default/long", 0, body("long"), ttl=3000)])
     await storage.close()
     file = tmp_path / "cluster.export"
-    await export_rows(before.source(), file, print)
+    await export_rows(old_store.source(), file, print)
     lines = {line.split(b'"key":"')[1][:9]: line for line in file.read_bytes().splitlines() if b'"ttl"' in line}
     assert set(lines) == {b"default/s", b"default/l"}
     left = [int(lines[key].split(b'"ttl":')[1].split(b",")[0]) for key in sorted(lines)]
     assert 2900 <= left[0] <= 3300
     assert 20 <= left[1] <= 35
-    await import_rows(file, after.target(), print)
+    await import_rows(file, new_store.target(), print)
     again = tmp_path / "again.export"
-    await export_rows(after.source(), again, print)
+    await export_rows(new_store.source(), again, print)
     lives = sorted(
         int(line.split(b'"ttl":')[1].split(b",")[0]) for line in again.read_bytes().splitlines() if b'"ttl"' in line
     )
@@ -186,7 +184,7 @@ class Interrupted(Exception):
 
 
 def failing(target: ImportTarget, after: int) -> ImportTarget:
-    """The target, which is interrupted once so many parts are there."""
+    """A target that is interrupted after this number of parts."""
     numbers, add = count(1), target.add
 
     async def fail(rows: list[ExportedRow]) -> None:
@@ -198,7 +196,7 @@ def failing(target: ImportTarget, after: int) -> ImportTarget:
     return target
 
 
-async def many(store: Store) -> None:
+async def write_many(store: Store) -> None:
     storage = store.storage()
     await storage.open()
     for at in range(0, 1200, 100):
@@ -206,16 +204,16 @@ async def many(store: Store) -> None:
     await storage.close()
 
 
-async def test_an_import_goes_on_where_it_was_interrupted(before: Store, after: Store, tmp_path: Path) -> None:
-    await many(before)
+async def test_interrupted_import_continues(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    await write_many(old_store)
     file = tmp_path / "cluster.export"
-    await export_rows(before.source(), file, print)
+    await export_rows(old_store.source(), file, print)
     for parts in (0, 1, 0):
         with pytest.raises(Interrupted):
-            await import_rows(file, failing(after.target(), parts), print)
+            await import_rows(file, failing(new_store.target(), parts), print)
         with pytest.raises(Unusable, match="not finished"):
-            await after.storage().open()
-    target, added = after.target(), []
+            await new_store.storage().open()
+    target, added = new_store.target(), []
     add = target.add
 
     async def noted(rows: list[ExportedRow]) -> None:
@@ -225,14 +223,14 @@ async def test_an_import_goes_on_where_it_was_interrupted(before: Store, after: 
     target.add = noted  # type: ignore[method-assign, assignment]
     assert (await import_rows(file, target, print)).records == 1200
     assert len(added) == 200
-    storage = after.storage()
+    storage = new_store.storage()
     await storage.open()
     assert len((await storage.list()).records) == 1200
     await storage.close()
 
 
-class Broken:
-    """A source that is interrupted behind so many rows."""
+class InterruptedSource:
+    """A source that is interrupted after a number of rows."""
 
     def __init__(self, source: Source, after: int) -> None:
         self._source, self._left = source, after
@@ -246,8 +244,8 @@ class Broken:
                 raise Interrupted
 
 
-async def more(store: Store, number: int) -> int:
-    """Change, delete and make rows; returns the revision."""
+async def write_more(store: Store, number: int) -> int:
+    """Change, delete and create rows; return the revision."""
     storage = store.storage()
     await storage.open()
     rows = {row.key: row.revision for row in (await storage.list("pods")).records}
@@ -259,24 +257,24 @@ async def more(store: Store, number: int) -> int:
     return newest
 
 
-async def interrupted_at(store: Store, file: Path, rows: int) -> Path:
+async def interrupt_export(store: Store, file: Path, rows: int) -> Path:
     with pytest.raises(Interrupted):
-        await export_rows(Broken(store.source(), rows), file, print)
+        await export_rows(InterruptedSource(store.source(), rows), file, print)
     assert file.name not in os.listdir(file.parent)
     return file.with_name(f"{file.name}.part")
 
 
-async def test_an_export_goes_on_where_it_was_interrupted(before: Store, tmp_path: Path) -> None:
-    await many(before)
+async def test_interrupted_export_continues(old_store: Store, tmp_path: Path) -> None:
+    await write_many(old_store)
     whole = tmp_path / "whole.export"
-    began = await export_rows(before.source(), whole, print)
+    began = await export_rows(old_store.source(), whole, print)
     file = tmp_path / "cluster.export"
-    part = await interrupted_at(before, file, 1100)
+    part = await interrupt_export(old_store, file, 1100)
     left = part.read_bytes()
     for number, torn in enumerate((left, left[:-7], left + b'{"resource":"pods"', left + bytes(50))):
-        await more(before, 10 + number)  # which the export does not see
+        await write_more(old_store, 10 + number)  # which is not part of the export
         part.write_bytes(torn)
-        moved = await export_rows(before.source(), file, print)
+        moved = await export_rows(old_store.source(), file, print)
         assert moved == (began.revision, 1200, {}, 1000)
         assert not part.exists()
         theirs, ours = (path.read_bytes().splitlines() for path in (whole, file))
@@ -284,73 +282,71 @@ async def test_an_export_goes_on_where_it_was_interrupted(before: Store, tmp_pat
         file.unlink()
 
 
-async def test_an_export_of_what_is_forgotten_begins_anew(before: Store, tmp_path: Path) -> None:
-    await many(before)
+async def test_export_restarts_if_history_was_compacted(old_store: Store, tmp_path: Path) -> None:
+    await write_many(old_store)
     file = tmp_path / "cluster.export"
-    part = await interrupted_at(before, file, 1100)
-    newest = await more(before, 10)
-    storage = before.storage()
+    part = await interrupt_export(old_store, file, 1100)
+    newest = await write_more(old_store, 10)
+    storage = old_store.storage()
     await storage.open()
     await storage.compact(newest)
     await storage.close()
-    moved = await export_rows(before.source(), file, print)
+    moved = await export_rows(old_store.source(), file, print)
     assert moved.revision >= newest
     assert moved[1:] == (1200, {}, 0)
     assert not part.exists()
 
 
-async def test_an_export_of_nothing_yet_leaves_nothing_and_another_store_is_refused(
-    before: Store, after: Store, tmp_path: Path
-) -> None:
-    await many(before)
+async def test_export_of_another_store_cannot_be_continued(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    await write_many(old_store)
     file = tmp_path / "cluster.export"
-    part = await interrupted_at(before, file, 900)
+    part = await interrupt_export(old_store, file, 900)
     assert not part.exists()
-    part = await interrupted_at(before, file, 1100)
-    await fill(after, 900)
+    part = await interrupt_export(old_store, file, 1100)
+    await fill(new_store, 900)
     with pytest.raises(Unusable, match="what was exported before"):
-        await export_rows(after.source(), file, print)
+        await export_rows(new_store.source(), file, print)
     with part.open("rb") as taken:
         fcntl.flock(taken, fcntl.LOCK_EX)
         with pytest.raises(Unusable, match="another process exports"):
-            await export_rows(before.source(), file, print)
-    assert (await export_rows(before.source(), file, print)).before == 1000
+            await export_rows(old_store.source(), file, print)
+    assert (await export_rows(old_store.source(), file, print)).before == 1000
 
 
-async def test_an_import_never_mixes_two_clusters(before: Store, after: Store, tmp_path: Path) -> None:
-    await many(before)
+async def test_import_never_mixes_two_clusters(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    await write_many(old_store)
     files = [tmp_path / name for name in ("one.export", "other.export")]
     for file in files:
-        await export_rows(before.source(), file, print)
+        await export_rows(old_store.source(), file, print)
     with pytest.raises(Interrupted):
-        await import_rows(files[0], failing(after.target(), 1), print)
+        await import_rows(files[0], failing(new_store.target(), 1), print)
     with pytest.raises(Unusable, match="another export"):
-        await import_rows(files[1], after.target(), print)
-    await import_rows(files[0], after.target(), print)
+        await import_rows(files[1], new_store.target(), print)
+    await import_rows(files[0], new_store.target(), print)
     for file in files:
         with pytest.raises(Unusable, match=r"already exists|are objects"):
-            await import_rows(file, after.target(), print)
+            await import_rows(file, new_store.target(), print)
     with pytest.raises(Unusable, match="already exists"):
-        await export_rows(before.source(), files[0], print)
+        await export_rows(old_store.source(), files[0], print)
 
 
-async def test_a_file_that_was_altered_changes_nothing(before: Store, after: Store, tmp_path: Path) -> None:
-    await many(before)
+async def test_altered_file_is_rejected_without_changes(old_store: Store, new_store: Store, tmp_path: Path) -> None:
+    await write_many(old_store)
     file = tmp_path / "cluster.export"
-    await export_rows(before.source(), file, print)
+    await export_rows(old_store.source(), file, print)
     content = file.read_bytes()
     for changed in (content[:-200], content.replace(b"default/p1100", b"default/p11oo"), b""):
         file.write_bytes(changed)
         with pytest.raises(Unusable):
-            await import_rows(file, after.target(), print)
+            await import_rows(file, new_store.target(), print)
     assert not (tmp_path / "after").exists()
-    storage = after.storage()
+    storage = new_store.storage()
     await storage.open()
     assert (await storage.list()).records == []
     await storage.close()
 
 
-async def test_damaged_objects_are_named_and_not_exported(tmp_path: Path) -> None:
+async def test_damaged_objects_are_reported_and_not_exported(tmp_path: Path) -> None:
     before = sqlite(tmp_path)
     await fill(before)
     connection = sqlite3.connect(tmp_path / "apiserver.db")
@@ -363,9 +359,9 @@ async def test_damaged_objects_are_named_and_not_exported(tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("etcd")
-async def test_a_row_is_imported_once_though_the_answer_of_etcd_is_lost(tmp_path: Path, etcd: Etcd) -> None:
+async def test_row_is_imported_once_if_etcd_response_is_lost(tmp_path: Path, etcd: Etcd) -> None:
     before = sqlite(tmp_path)
-    await many(before)
+    await write_many(before)
     file = tmp_path / "cluster.export"
     await export_rows(before.source(), file, print)
     async with Partition(etcd.members[0].port) as way:

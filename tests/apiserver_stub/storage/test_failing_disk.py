@@ -1,4 +1,4 @@
-"""A disk that fails: what was answered as failed never appears, and what may appear is answered as unknown."""
+"""A failing disk: a write reported as failed never appears; one that may appear is reported as unknown."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ BODY = b'{"metadata":{"resourceVersion":""}}'
 
 
 class FailingConnection(sqlite3.Connection):
-    """Commits what it is told, and says that it failed, as a sync that fails leaves it; or fails to do anything."""
+    """Commits and then reports a failure, as a failed sync leaves it; or fails without effect."""
 
     failing: Callable[[str], bool] = staticmethod(lambda _: False)
     written = True
@@ -47,7 +47,7 @@ class FailingConnection(sqlite3.Connection):
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let statements that begin so fail, with or without effect, so many times."""
+    """Make statements with these prefixes fail, with or without effect, a number of times."""
     connect = sqlite3.connect
     monkeypatch.setattr(
         sqlite.sqlite3, "connect", lambda *args, **kwargs: connect(*args, **kwargs, factory=FailingConnection)
@@ -76,7 +76,7 @@ async def store(failing: object, tmp_path: Path) -> AsyncIterator[WatchCache]:
     await made.close()
 
 
-async def after_a_kill(tmp_path: Path) -> dict[str, int]:
+async def rows_after_kill(tmp_path: Path) -> dict[str, int]:
     left = crash(tmp_path / "live" / "store.db", Path(tempfile.mkdtemp(dir=tmp_path)) / "killed")
     again = WatchCache(EmbeddedStorage(SqliteBackend(left)))
     with pytest.MonkeyPatch.context() as sound:
@@ -87,52 +87,50 @@ async def after_a_kill(tmp_path: Path) -> dict[str, int]:
     return found
 
 
-async def refused(store: WatchCache, key: str, expected: int = 0) -> ApiError:
+async def write_error(store: WatchCache, key: str, expected: int = 0) -> ApiError:
     with pytest.raises(ApiError) as caught:
         await store.commit(Write("pods", key, expected, BODY))
     return caught.value
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_write_answered_as_failed_does_not_come_back(
+async def test_write_reported_as_failed_does_not_reappear(
     store: WatchCache, failing: Any, tmp_path: Path, written: bool
 ) -> None:
     failing("INSERT INTO log", times=1, written=written)
-    answer = await refused(store, "failed")
+    answer = await write_error(store, "failed")
     assert (type(answer), "disk I/O error" in answer.message) == (ServiceUnavailable, True)
-    assert await after_a_kill(tmp_path) == {"kept": 2}
+    assert await rows_after_kill(tmp_path) == {"kept": 2}
     assert (await store.commit(Write("pods", "later", 0, BODY))).revision == 4
-    assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
-async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
-    store: WatchCache, failing: Any, tmp_path: Path
-) -> None:
+async def test_write_that_cannot_be_rolled_back_is_unknown(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
-    answer = await refused(store, "perhaps")
+    answer = await write_error(store, "perhaps")
     assert (type(answer), "unknown whether the write was applied" in answer.message) == (Timeout, True)
     assert store.get("pods", "perhaps") is None
     assert store.storage.failures == {"refused": 0, "unknown": 1}
-    assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
-    nothing_was_tried = await refused(store, "failed")
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "perhaps": 3}
+    nothing_was_tried = await write_error(store, "failed")
     assert type(nothing_was_tried) is ServiceUnavailable
-    assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "perhaps": 3}
     assert store.storage.problem
     failing()
     assert (await store.commit(Write("pods", "perhaps", 0, BODY))).revision == 5
-    assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 5}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "perhaps": 5}
     assert not store.storage.problem
 
 
-async def test_an_end_takes_back_what_it_can(store: WatchCache, failing: Any, tmp_path: Path) -> None:
+async def test_close_rolls_back_unknown_write(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     failing("INSERT INTO log", "BEGIN", written=True)
-    assert type(await refused(store, "perhaps")) is Timeout
+    assert type(await write_error(store, "perhaps")) is Timeout
     failing()
     await store.close()
-    assert await after_a_kill(tmp_path) == {"kept": 2}
+    assert await rows_after_kill(tmp_path) == {"kept": 2}
 
 
-async def test_a_witness_that_cannot_be_written_leaves_it_unknown(
+async def test_unwritable_witness_makes_write_unknown(
     store: WatchCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(_: object) -> None:
@@ -140,13 +138,13 @@ async def test_a_witness_that_cannot_be_written_leaves_it_unknown(
 
     with monkeypatch.context() as patch:
         patch.setattr(backend_of(store)._beside, "note", fail)
-        answer = await refused(store, "perhaps")
+        answer = await write_error(store, "perhaps")
         assert (type(answer), "No space left" in answer.message) == (Timeout, True)
     await store.commit(Write("pods", "later", 0, BODY))
-    assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
+    assert await rows_after_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
-async def test_a_compaction_that_fails_harms_nothing(store: WatchCache, failing: Any, tmp_path: Path) -> None:
+async def test_failed_compaction_is_harmless(store: WatchCache, failing: Any, tmp_path: Path) -> None:
     revision = 2
     for _ in range(5):
         revision = (await store.commit(Write("pods", "kept", revision, BODY))).revision
@@ -154,36 +152,38 @@ async def test_a_compaction_that_fails_harms_nothing(store: WatchCache, failing:
         failing(statement, times=1, written=statement != "COMMIT")
         store.storage.compact(revision)
         await store.commit(Write("pods", statement, 0, BODY))
-        assert (await after_a_kill(tmp_path))["kept"] == revision
+        assert (await rows_after_kill(tmp_path))["kept"] == revision
     failing()
     await store.storage.compact(revision)
     await store.commit(Write("pods", "last", 0, BODY))
-    assert len(await after_a_kill(tmp_path)) == 6
+    assert len(await rows_after_kill(tmp_path)) == 6
 
 
-async def test_checkpoints_that_fail_are_seen(store: WatchCache, failing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_checkpoints_are_counted_and_retried(
+    store: WatchCache, failing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("apiserver_stub.storage.checkpoints._RETRY", 0.01)
     checkpoints = backend_of(store).checkpoints
     failing("PRAGMA wal_checkpoint", written=False)
     checkpoints.grown(100 << 20)
-    await until(lambda: checkpoints.failed > 2)
+    await wait_until(lambda: checkpoints.failed > 2)
     assert store.storage.problem == "the write-ahead log cannot be folded into the database: disk I/O error"
     await store.commit(Write("pods", "a", 0, BODY))
     assert store.storage.problem
     failing()
-    await until(lambda: not store.storage.problem)
+    await wait_until(lambda: not store.storage.problem)
     assert store.storage.checkpoint_counts[0] == 1
 
 
 async def test_checkpoints_happen_as_the_log_grows(store: WatchCache) -> None:
     for number in range(30):
         await store.commit(Write("pods", f"large-{number}", 0, b"x" * 1_000_000))
-    await until(lambda: store.storage.checkpoint_counts[0] >= 3)
+    await wait_until(lambda: store.storage.checkpoint_counts[0] >= 3)
     log = backend_of(store)._path.with_name("store.db-wal")
     assert log.stat().st_size < 16 << 20
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.005)
@@ -238,8 +238,8 @@ asyncio.run(main())
 @pytest.mark.e2e
 @pytest.mark.skipif(sys.platform != "linux", reason="the system call filter is Linux's")
 @pytest.mark.parametrize(("calls", "error"), [("sync", 5), ("sync", 28), ("write", 28), ("write", 5)])
-async def test_a_system_that_refuses_calls(tmp_path: Path, calls: str, error: int) -> None:
-    """Real failures of fsync and write in the writer's thread, then SIGKILL: each answer holds after the restart."""
+async def test_answers_hold_if_system_calls_fail(tmp_path: Path, calls: str, error: int) -> None:
+    """Real failures of fsync and write in the writer thread, then SIGKILL: each answer holds after the restart."""
     path = tmp_path / "store.db"
     answers = run_and_kill([sys.executable, "-c", WRITER, str(path), calls, str(error)])
     kinds = {kind for _, kind, _ in answers}
@@ -259,7 +259,7 @@ async def test_a_system_that_refuses_calls(tmp_path: Path, calls: str, error: in
 
 
 def run_and_kill(command: Sequence[str]) -> list[tuple[str, str, int]]:
-    """What the process said of each write until it was done with all, and was killed."""
+    """The results that the process printed for its writes before it was killed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = []
@@ -273,7 +273,7 @@ def run_and_kill(command: Sequence[str]) -> list[tuple[str, str, int]]:
     return [(key, kind, int(revision)) for key, kind, revision in lines]
 
 
-async def test_a_disk_without_room_for_the_witness_is_one_sentence(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_no_space_for_witness_is_one_error_line(tmp_path: Path, monkeypatch: Any) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,6 @@
-"""Damage to a store's files: all that was acknowledged is there, or a start says what is not; no revision is reused."""
+"""Damage to the files of a store: all acknowledged writes exist, or the start reports the loss; no
+revision is reused.
+"""
 
 # ruff: noqa: ASYNC240 - files are looked at while nothing else runs
 
@@ -20,7 +22,7 @@ from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.storage.witness import Witness, parse, witness_path
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow, Record, decode_error_of
-from tests.apiserver_stub.storage.damaged import BODY, FILES, backend_of, crash, flip, opened, truncate, write
+from tests.apiserver_stub.storage.store_files import BODY, FILES, backend_of, crash, flip, opened, truncate, write
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -33,7 +35,7 @@ def wal(path: Path) -> Path:
 
 @pytest.fixture
 async def killed(tmp_path: Path) -> Path:
-    """A store that was killed: ten objects are folded into its file, ten more are in the write-ahead log."""
+    """A killed store: ten objects are in its file, ten more in the write-ahead log."""
     path = tmp_path / "live" / "store.db"
     store = await opened(path)
     await write(store, *(f"ns/{number:02}" for number in range(10)))
@@ -45,7 +47,7 @@ async def killed(tmp_path: Path) -> Path:
     return left
 
 
-async def test_a_killed_store_goes_on_where_it_was(killed: Path) -> None:
+async def test_killed_store_continues(killed: Path) -> None:
     store = await opened(killed)
     assert (store.revision, len(store.snapshot("pods")), store.history("pods").trimmed) == (21, 20, 0)
     await write(store, "ns/20")
@@ -75,7 +77,7 @@ LOST: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", LOST)
-async def test_what_is_lost_is_said_and_nothing_is_touched(killed: Path, name: str) -> None:
+async def test_loss_is_reported_and_files_are_unchanged(killed: Path, name: str) -> None:
     harm, sentence = LOST[name]
     harm(killed)
     before = files(killed)
@@ -90,7 +92,7 @@ async def test_what_is_lost_is_said_and_nothing_is_touched(killed: Path, name: s
 
 
 @pytest.mark.parametrize("name", LOST)
-async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(killed: Path, name: str) -> None:
+async def test_accepted_loss_continues_with_unused_revisions(killed: Path, name: str) -> None:
     LOST[name][0](killed)
     store = await opened(killed, accept=True)
     assert store.revision >= JUMP
@@ -113,7 +115,7 @@ async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(k
     await again.close()
 
 
-async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path) -> None:
+async def test_unreadable_database_can_be_moved_away(killed: Path) -> None:
     wal(killed).unlink()
     killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
     with pytest.raises(Unusable, match=r"damaged or not a store: .*; restore .* move it away"):
@@ -124,14 +126,14 @@ async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path
     await store.close()
 
 
-async def test_one_half_of_the_witness_is_enough(killed: Path) -> None:
+async def test_half_of_the_witness_is_sufficient(killed: Path) -> None:
     flip(witness_path(killed), 40)
     store = await opened(killed)
     assert store.revision == 21
     await store.close()
 
 
-async def test_an_older_copy_of_the_database_is_not_taken_for_the_store(killed: Path, tmp_path: Path) -> None:
+async def test_older_copy_of_database_is_rejected(killed: Path, tmp_path: Path) -> None:
     older = files(killed)
     store = await opened(killed)
     await write(store, "ns/later")
@@ -149,7 +151,7 @@ async def test_an_older_copy_of_the_database_is_not_taken_for_the_store(killed: 
         await opened(killed)
 
 
-async def test_a_database_and_its_witness_that_went_are_noticed_by_the_log_left_alone(killed: Path) -> None:
+async def test_missing_database_and_witness_are_reported(killed: Path) -> None:
     killed.unlink()
     witness_path(killed).unlink()
     with pytest.raises(Unusable, match="the database is missing; only its write-ahead log exists"):
@@ -157,7 +159,7 @@ async def test_a_database_and_its_witness_that_went_are_noticed_by_the_log_left_
     assert wal(killed).stat().st_size
 
 
-async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) -> None:
+async def test_record_missing_in_the_middle_is_detected(killed: Path) -> None:
     store = await opened(killed)
     await store.close()
     direct(killed, "DELETE FROM log WHERE revision IN (5, 6)")
@@ -180,9 +182,7 @@ async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) ->
      ("resource", "X'ff'"), ("key", "X'00ff'"), ("at", "'never'"),
      ("revision", str(2**62)), ("checksum", str(2**62))],
 )  # fmt: skip
-async def test_a_record_that_cannot_be_believed_is_named_and_only_it_is_given_up(
-    killed: Path, column: str, value: str
-) -> None:
+async def test_only_the_damaged_record_is_given_up(killed: Path, column: str, value: str) -> None:
     store = await opened(killed)
     await store.close()
     direct(killed, f"UPDATE log SET {column} = {value} WHERE revision = 6")
@@ -198,8 +198,8 @@ async def test_a_record_that_cannot_be_believed_is_named_and_only_it_is_given_up
     await again.close()
 
 
-async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) -> None:
-    """The damaged one stays beside it, for whoever knows how to get more out of it."""
+async def test_readable_records_of_damaged_database_are_recovered(tmp_path: Path) -> None:
+    """The damaged database stays beside it for manual recovery."""
     path = tmp_path / "data" / "store.db"
     store = await opened(path)
     for number in range(60):
@@ -223,7 +223,7 @@ async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) ->
     assert path.with_name("store.db-damaged").read_bytes() == content
 
 
-async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(killed: Path) -> None:
+async def test_damaged_object_is_a_corrupt_object(killed: Path) -> None:
     """API concepts, corrupt objects: it is named, cannot be read, and can be deleted; all others are served."""
     store = await opened(killed)
     await store.close()
@@ -240,8 +240,8 @@ async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(ki
     await again.close()
 
 
-async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -> None:
-    """What was said last may not have reached the disk; an orderly end leaves nothing to doubt."""
+async def test_revisions_jump_after_machine_crash(killed: Path) -> None:
+    """The last acknowledged writes may not have reached the disk; a clean shutdown leaves no doubt."""
     acknowledged, _ = parse(witness_path(killed).read_bytes())
     assert acknowledged is not None
     backend = SqliteBackend(killed)
@@ -259,7 +259,7 @@ async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -
     await again.close()
 
 
-async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_witness_is_synced_soon(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[bytes] = []
     store = await opened(killed)
     beside = backend_of(store)._beside
@@ -275,8 +275,8 @@ async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pyte
     await store.close()
 
 
-async def test_a_store_without_checksums_is_given_them(tmp_path: Path) -> None:
-    """A data folder of an earlier version is used without ado, history and marks included."""
+async def test_store_without_checksums_is_upgraded(tmp_path: Path) -> None:
+    """A data folder of an earlier version is used without further steps, history and marks included."""
     path = tmp_path / "store.db"
     connection = sqlite3.connect(path, isolation_level=None)
     connection.executescript("""
@@ -308,8 +308,8 @@ def objects(store: WatchCache) -> list[tuple[str, int, bytes]]:
     return [(row.key, row.revision, row.data) for name in ("pods", "events") for row in store.snapshot(name).items()]
 
 
-def as_of_schema_2(path: Path) -> None:
-    """Make a database one of the version whose records had numbers and no lifetimes, and each resource its mark."""
+def convert_to_schema_2(path: Path) -> None:
+    """Convert a database to schema 2, whose records have numbers but no lifetimes, with a mark for each resource."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.create_function("checksum", 6, lambda *row: checksum(Record(*row[:4], bool(row[4]), row[5])))
     number = """replace(CAST(data AS TEXT), 'Version":""', 'Version":"' || revision || '"')"""
@@ -329,15 +329,15 @@ def as_of_schema_2(path: Path) -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True])
-async def test_a_store_of_the_last_version_is_used_as_it_is(tmp_path: Path, restored: bool) -> None:
-    """Its objects carry numbers already, and its events live as long as they did."""
+async def test_store_of_previous_version_is_used_unchanged(tmp_path: Path, restored: bool) -> None:
+    """Its objects already have resource versions, and its events live as long as before."""
     path = tmp_path / "old" / "store.db"
     store = await opened(path)
     await write(store, *(f"ns/{number}" for number in range(8)))
     await write(store, "ns/e", resource="events")
     before = objects(store)
     await store.close()
-    as_of_schema_2(path)
+    convert_to_schema_2(path)
     if restored:
         take(path, tmp_path / "saved.db", lambda _: None)
         path = tmp_path / "restored.db"
@@ -359,7 +359,7 @@ async def test_a_store_of_the_last_version_is_used_as_it_is(tmp_path: Path, rest
     await again.close()
 
 
-async def test_others_may_read_the_file_meanwhile(killed: Path) -> None:
+async def test_file_can_be_read_while_in_use(killed: Path) -> None:
     store = await opened(killed)
     await write(store, "ns/20")
     with sqlite3.connect(f"file:{killed}?mode=ro", uri=True) as reader:
@@ -371,7 +371,7 @@ async def test_others_may_read_the_file_meanwhile(killed: Path) -> None:
 
 
 def direct(path: Path, sql: str) -> None:
-    """Change the database behind the store's back."""
+    """Change the database without the store."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(sql)
     connection.close()

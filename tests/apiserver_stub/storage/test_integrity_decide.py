@@ -1,4 +1,4 @@
-"""What is taken for a loss, and what a checksum tells."""
+"""What counts as a loss, and what a checksum detects."""
 
 from typing import Any
 
@@ -48,14 +48,14 @@ WHOLE: dict[str, Any] = {
         ({"stateless": True, "store": b"", "epoch": 0}, ["its own record is damaged"]),
     ],
 )  # fmt: skip
-def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
+def test_losses_are_recognized(changes: Any, found: list[str]) -> None:
     found_losses = losses(StartupFacts(**{**WHOLE, **changes}))
     assert len(found_losses) == len(found)
     for sentence, part in zip(found_losses, found, strict=True):
         assert part in sentence
 
 
-def test_when_the_end_is_in_doubt() -> None:
+def test_end_of_log_is_in_doubt_after_reboot() -> None:
     assert not in_doubt(StartupFacts(acknowledged=None, boot="b"))
     assert not in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="b"), boot="b"))
     assert not in_doubt(StartupFacts(acknowledged=ACKNOWLEDGED._replace(boot="a", closed=True), boot="b"))
@@ -68,17 +68,17 @@ records = st.builds(
 )  # fmt: skip
 
 
-def judged(record: Record, expected: int) -> Damage:
+def damage_of(record: Record, expected: int) -> Damage:
     revision, resource, key, data, deleted, at, ttl, _ = record
     return damage(revision, resource.encode(), key.encode(), data, deleted, at, ttl, expected)
 
 
 @given(records, records, st.integers(0, 61))
-def test_a_checksum_tells_a_record_from_every_other(one: Record, other: Record, bit: int) -> None:
+def test_checksum_distinguishes_records(one: Record, other: Record, bit: int) -> None:
     expected = checksum(one)
-    assert judged(one, expected) is Damage.NONE
-    assert judged(one, expected ^ (1 << bit)) is Damage.RECORD
+    assert damage_of(one, expected) is Damage.NONE
+    assert damage_of(one, expected ^ (1 << bit)) is Damage.RECORD
     if other.data != one.data:
-        assert judged(one._replace(data=other.data), expected) is Damage.VALUE
+        assert damage_of(one._replace(data=other.data), expected) is Damage.VALUE
     if other[:3] != one[:3] or other[4:7] != one[4:7]:
-        assert judged(other, expected) is Damage.RECORD
+        assert damage_of(other, expected) is Damage.RECORD

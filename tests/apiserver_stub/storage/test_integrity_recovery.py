@@ -1,4 +1,4 @@
-"""Whatever happens to a store's files: all that was acknowledged is there, or a start says what is not."""
+"""After any damage to the files of a store, all acknowledged writes exist or the start reports the loss."""
 
 import asyncio
 import tempfile
@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from apiserver_stub.storage.integrity import JUMP
 from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.watch_cache.row import CorruptRow
-from tests.apiserver_stub.storage.damaged import BODY, FILES, backend_of, crash, flip, opened, truncate, write
+from tests.apiserver_stub.storage.store_files import BODY, FILES, backend_of, crash, flip, opened, truncate, write
 
 
 class Recovery(RuleBasedStateMachine):
-    """A store that is written to, ended, killed, damaged and started again."""
+    """A store that is written to, stopped, killed, damaged and restarted."""
 
     folder: Path
 
@@ -87,7 +87,7 @@ class Recovery(RuleBasedStateMachine):
     )  # fmt: skip
     @precondition(lambda self: self.acknowledged)
     def harm(self, end: str, where: float, bit: int, how: str, orderly: bool) -> None:
-        """Either all is there, or the start is refused; then the loss is accepted."""
+        """Either all writes exist, or the start fails; then the loss is accepted."""
         left = crash(self.path, self.fresh().parent) if not orderly else None
         self.run(self.store.close())
         self.path = left or self.path
@@ -112,7 +112,7 @@ class Recovery(RuleBasedStateMachine):
                 self.path.rename(self.path.with_name("broken.db"))
                 self.store = self.run(opened(self.path, accept=True, changes=8))
             assert self.store.revision > self.highest + JUMP // 2
-        else:  # not even a store any more
+        else:  # not a store any more
             self.path = self.fresh()
             self.store = self.run(opened(self.path, changes=8))
             self.highest = 1
@@ -130,7 +130,7 @@ class Recovery(RuleBasedStateMachine):
         self.runner.close()
 
 
-def test_whatever_happens_to_the_files() -> None:
+def test_recovery_after_any_damage() -> None:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         Recovery.folder = Path(folder)

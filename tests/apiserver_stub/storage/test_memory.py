@@ -1,4 +1,4 @@
-"""Objects that a storage in memory holds in pieces are read as they were written."""
+"""Objects held in pieces by a memory storage are read as they were written."""
 
 import asyncio
 import json
@@ -17,18 +17,18 @@ def body(name: str, text: str = "") -> bytes:
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
-def told(name: str, revision: int, text: str = "") -> bytes:
+def stamped_body(name: str, revision: int, text: str = "") -> bytes:
     return body(name, text).replace(b'"resourceVersion":""', b'"resourceVersion":"%d"' % revision)
 
 
-def cut(key: str, revision: int, data: bytes) -> StoredObject:
-    """An object that its reader holds in pieces."""
+def packed_object(key: str, revision: int, data: bytes) -> StoredObject:
+    """An object whose row is packed into pieces."""
     found = StoredObject("pods", key, revision, data)
     found.hold((data[:100], data[100:]))
     return found
 
 
-async def test_a_storage_holds_the_pieces_that_the_cache_holds() -> None:
+async def test_storage_shares_packed_rows_of_the_cache() -> None:
     rows = MemoryRows()
     store = WatchCache(MemoryStorage(rows))
     await store.start()
@@ -40,14 +40,14 @@ async def test_a_storage_holds_the_pieces_that_the_cache_holds() -> None:
     for row, one in zip(cached, kept, strict=True):
         assert one is not None
         assert list(map(id, one.pieces)) == list(map(id, row.pieces))
-        assert one.data == told(row.key, row.revision)
+        assert one.data == stamped_body(row.key, row.revision)
     await store.close()
 
 
-async def test_a_start_has_the_storage_hold_pieces_too() -> None:
+async def test_start_packs_rows_of_the_storage() -> None:
     rows = MemoryRows()
     for number in range(COUNT):
-        rows.add(Record(number + 2, "pods", f"web-{number:04}", told(f"web-{number}", number + 2), False, 0.0))
+        rows.add(Record(number + 2, "pods", f"web-{number:04}", stamped_body(f"web-{number}", number + 2), False, 0.0))
     store = WatchCache(MemoryStorage(rows))
     await store.start()
     await store.pack()
@@ -55,7 +55,7 @@ async def test_a_start_has_the_storage_hold_pieces_too() -> None:
     await store.close()
 
 
-async def test_what_is_held_in_pieces_is_told_and_listed_whole() -> None:
+async def test_packed_rows_are_watched_and_listed_whole() -> None:
     rows = MemoryRows()
     storage = MemoryStorage(rows)
     await storage.open()
@@ -63,8 +63,8 @@ async def test_what_is_held_in_pieces_is_told_and_listed_whole() -> None:
     second = await storage.txn([Write("pods", "a", first, body("a", "two"))])
     began = rows.snapshot()
     for revision, text in ((first, "one"), (second, "two")):
-        storage.share(cut("a", revision, told("a", revision, text)))
-    wanted = [told("a", first, "one"), told("a", second, "two")]
+        storage.share(packed_object("a", revision, stamped_body("a", revision, text)))
+    wanted = [stamped_body("a", first, "one"), stamped_body("a", second, "two")]
     seen: list[Record] = []
 
     def deliver(records: Sequence[Record], _: int) -> None:
@@ -82,7 +82,7 @@ async def test_what_is_held_in_pieces_is_told_and_listed_whole() -> None:
     await storage.close()
 
 
-async def test_pieces_of_what_is_forgotten_or_of_another_revision_change_nothing() -> None:
+async def test_packed_rows_of_other_revisions_are_ignored() -> None:
     rows = MemoryRows()
     storage = MemoryStorage(rows)
     await storage.open()
@@ -91,8 +91,8 @@ async def test_pieces_of_what_is_forgotten_or_of_another_revision_change_nothing
     other = await storage.txn([Write("pods", "b", 0, body("b"))])
     await storage.compact(second)
     for key, revision in (("a", first), ("a", other + 1), ("b", first), ("c", 1)):
-        storage.share(cut(key, revision, b"x" * 200))
+        storage.share(packed_object(key, revision, b"x" * 200))
     listed = await storage.list("pods")
-    assert [record.data for record in listed.records] == [told("a", second, "two"), told("b", other)]
+    assert [record.data for record in listed.records] == [stamped_body("a", second, "two"), stamped_body("b", other)]
     assert all(one.is_whole for one in rows.snapshot().rows["pods"].items())
     await storage.close()

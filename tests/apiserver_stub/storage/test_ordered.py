@@ -1,4 +1,4 @@
-"""The ordered map against a dict, and its snapshots against copies of that dict."""
+"""The ordered map compared with a dict, and its snapshots with copies of that dict."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def expected(model: dict[str, int], after: str, prefix: str) -> list[int]:
 
 
 class Machine(RuleBasedStateMachine):
-    """Random edits, and snapshots taken and looked at in between."""
+    """Random changes, with snapshots taken and checked in between."""
 
     snapshots = Bundle("snapshots")
 
@@ -52,11 +52,11 @@ class Machine(RuleBasedStateMachine):
         self.taken = [*self.taken[-3:], (self.map.snapshot(), self.model.copy())]
 
     @rule()
-    def go_on_with_a_copy(self) -> None:
+    def continue_with_copy(self) -> None:
         self.map = OrderedMap.copy(self.map.snapshot())
 
     @rule()
-    def go_on_with_one_built_from_pairs(self) -> None:
+    def continue_with_rebuilt_map(self) -> None:
         self.map = OrderedMap(sorted(self.model.items()))
 
     @rule(key=NAMES)
@@ -85,7 +85,7 @@ Machine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, de
 TestOrderedMap = Machine.TestCase
 
 
-def test_taking_a_snapshot_copies_nothing_and_the_next_change_one_chunk() -> None:
+def test_snapshot_copies_nothing_and_change_copies_one_chunk() -> None:
     numbers = OrderedMap((f"{number:06}", number) for number in range(100_000))
     view = numbers.snapshot()
     assert view._chunks is numbers._chunks
@@ -96,7 +96,7 @@ def test_taking_a_snapshot_copies_nothing_and_the_next_change_one_chunk() -> Non
     assert numbers.get("050000") == -1
 
 
-def test_deleting_nearly_everything_leaves_few_chunks() -> None:
+def test_deleting_most_keys_leaves_few_chunks() -> None:
     numbers = OrderedMap((f"{number:06}", number) for number in range(20_000))
     for number in range(20_000):
         if number % 100:

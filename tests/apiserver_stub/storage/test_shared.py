@@ -1,4 +1,4 @@
-"""A storage that several processes share survives its owner, and an owner those who take nothing."""
+"""A storage shared by several workers survives its owner, and the owner survives slow workers."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from apiserver_stub.watch_cache.row import Change
 from controller_manager.common.api.errors import ServiceUnavailable, Timeout
 from controller_manager.common.base.random import random_source
 from tests.apiserver_stub.conftest import Disk
-from tests.apiserver_stub.owned import Owner
+from tests.apiserver_stub.storage_owner import InProcessOwner
 
 pytestmark = pytest.mark.virtual
 
@@ -26,22 +26,22 @@ def put(key: str, expected: int = 0, text: str = "") -> Write:
 
 
 @pytest.fixture
-async def owner(disk: Disk) -> AsyncIterator[Owner]:
-    made = Owner(disk)
+async def owner(disk: Disk) -> AsyncIterator[InProcessOwner]:
+    made = InProcessOwner(disk)
     await made.start()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def storage(owner: Owner) -> AsyncIterator[SharedStorage]:
+async def storage(owner: InProcessOwner) -> AsyncIterator[SharedStorage]:
     made = SharedStorage(owner.path, owner.page)
     await made.open()
     yield made
     await made.close()
 
 
-async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, storage: SharedStorage) -> None:
+async def test_requests_without_owner_wait_for_the_next_one(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     await owner.stop()
     await asyncio.sleep(0.1)
@@ -57,7 +57,7 @@ async def test_what_is_asked_without_an_owner_waits_for_the_next(owner: Owner, s
     assert storage.problem == ""
 
 
-async def test_nobody_waits_for_ever_for_an_owner(owner: Owner, storage: SharedStorage) -> None:
+async def test_waiting_for_an_owner_has_a_timeout(owner: InProcessOwner, storage: SharedStorage) -> None:
     await owner.stop()
     await asyncio.sleep(0.1)
     began = asyncio.get_running_loop().time()
@@ -69,11 +69,9 @@ async def test_nobody_waits_for_ever_for_an_owner(owner: Owner, storage: SharedS
     assert storage.failures == {"refused": 1, "unknown": 0}
 
 
-async def test_a_write_whose_owner_died_before_it_came_is_made_by_the_next(
-    owner: Owner, storage: SharedStorage
-) -> None:
+async def test_write_lost_with_its_owner_is_made_by_the_next(owner: InProcessOwner, storage: SharedStorage) -> None:
     asked = storage.txn([put("a")])
-    await owner.die()
+    await owner.kill()
     await owner.start()
     revision = await asked
     found = await storage.get("pods", "a")
@@ -81,31 +79,29 @@ async def test_a_write_whose_owner_died_before_it_came_is_made_by_the_next(
     assert found.revision == revision
 
 
-async def _die_before_the_answer(owner: Owner) -> None:
-    """End the owner when it has made a write and told nobody; in vain if there is none soon."""
+async def _kill_before_answer(owner: InProcessOwner) -> None:
+    """Kill the owner when it has made a write but not yet answered."""
     before = owner.page.revision
     for _ in range(200):
         if owner.page.revision != before:
             break
         await asyncio.sleep(0)
-    await owner.die()
+    await owner.kill()
 
 
-async def test_a_write_that_was_made_before_the_owner_died_is_not_made_twice(
-    owner: Owner, storage: SharedStorage
-) -> None:
+async def test_write_made_before_owner_died_is_not_repeated(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a", text="old")])
     asked = storage.txn([put("b"), put("a", first, "new")])
-    await _die_before_the_answer(owner)
+    await _kill_before_answer(owner)
     await owner.start()
     assert await asked == first + 2
     assert await storage.current_revision() == first + 2
 
 
-async def test_what_cannot_be_told_any_more_is_unknown(owner: Owner, storage: SharedStorage) -> None:
+async def test_outcome_that_cannot_be_determined_is_unknown(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     gone = storage.txn([Write("pods", "a", first, put("a").data, deleted=True)])
-    await _die_before_the_answer(owner)
+    await _kill_before_answer(owner)
     await owner.start()
     with pytest.raises(Timeout, match="unknown"):
         await gone
@@ -113,7 +109,7 @@ async def test_what_cannot_be_told_any_more_is_unknown(owner: Owner, storage: Sh
     assert await storage.get("pods", "a") is None
 
 
-async def test_a_conflict_is_one_whether_or_not_the_owner_lives(owner: Owner, storage: SharedStorage) -> None:
+async def test_conflicts_are_reported_through_the_owner(owner: InProcessOwner, storage: SharedStorage) -> None:
     first = await storage.txn([put("a")])
     with pytest.raises(RevisionConflict) as refused:
         await storage.txn([put("a")])
@@ -122,7 +118,7 @@ async def test_a_conflict_is_one_whether_or_not_the_owner_lives(owner: Owner, st
         await storage.list(at=first + 1)
 
 
-async def test_all_users_hear_at_once_that_nothing_can_be_written(storage: SharedStorage, owner: Owner) -> None:
+async def test_write_failure_is_reported_to_all_workers(storage: SharedStorage, owner: InProcessOwner) -> None:
     other = SharedStorage(owner.path, owner.page)
     await other.open()
     assert isinstance(owner.backend, Disk)
@@ -139,8 +135,8 @@ async def test_all_users_hear_at_once_that_nothing_can_be_written(storage: Share
     await other.close()
 
 
-async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
-    owner: Owner, storage: SharedStorage, monkeypatch: pytest.MonkeyPatch
+async def test_slow_worker_is_disconnected_and_blocks_no_others(
+    owner: InProcessOwner, storage: SharedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owning, "_MOST_UNTAKEN", 4 << 20)
     other = SharedStorage(owner.path, owner.page)
@@ -166,7 +162,7 @@ async def test_a_user_that_takes_nothing_is_cut_off_and_holds_up_nobody(
     await other.close()
 
 
-async def test_a_long_listing_comes_in_portions(owner: Owner, storage: SharedStorage) -> None:
+async def test_long_list_is_sent_in_portions(owner: InProcessOwner, storage: SharedStorage) -> None:
     for number in range(0, 1200, 100):
         await storage.txn([put(f"{one:05}", text="x" * 3000) for one in range(number, number + 100)])
     found = await storage.list("pods")
@@ -176,7 +172,7 @@ async def test_a_long_listing_comes_in_portions(owner: Owner, storage: SharedSto
     assert len(again) == 1200
 
 
-def test_messages_are_cut_anywhere() -> None:
+def test_messages_can_be_split_anywhere() -> None:
     sent = [bytes([65 + number]) * number for number in range(30)]
     stream = b"".join(len(one).to_bytes(4, "little") + one for one in sent)
     for size in (1, 3, 7, 64, len(stream)):
@@ -187,8 +183,8 @@ def test_messages_are_cut_anywhere() -> None:
         reader.feed(b"\xff\xff\xff\xff")
 
 
-class Trial:
-    """Writers on the caches of several processes, and what they were told."""
+class ConcurrentWriters:
+    """Writers on the caches of several workers, and the events they received."""
 
     def __init__(self, caches: Sequence[WatchCache]) -> None:
         self.caches = caches
@@ -199,7 +195,7 @@ class Trial:
             cache.subscribe(seen.extend)
 
     async def write(self, name: str) -> None:
-        """Change a few rows again and again, some of which others change too."""
+        """Change a few rows repeatedly, some of which others change too."""
         random = random_source()
         for number in range(30):
             cache = self.caches[int(random.uniform(0, len(self.caches)))]
@@ -222,22 +218,22 @@ class Trial:
 
 
 @pytest.mark.virtual(seeds=8)
-async def test_whatever_dies_what_was_acknowledged_is_there_and_told_once_to_all(owner: Owner) -> None:
-    """An owner that dies or is replaced, connections that break: each cache is told every change once, in order."""
+async def test_acknowledged_writes_survive_any_failure(owner: InProcessOwner) -> None:
+    """Owners are killed or replaced, and connections break: each cache gets every change once, in order."""
     caches = [WatchCache(SharedStorage(owner.path, owner.page)) for _ in range(3)]
     for cache in caches:
         await cache.start()
-    trial, random = Trial(caches), random_source()
+    trial, random = ConcurrentWriters(caches), random_source()
     writers = [asyncio.ensure_future(trial.write(f"w{number}")) for number in range(6)]
     while not all(writer.done() for writer in writers):
         await asyncio.sleep(random.uniform(0.1, 0.8))
         match int(random.uniform(0, 4)):
             case 0:
-                await owner.die()
+                await owner.kill()
                 await asyncio.sleep(random.uniform(0, 2))
                 await owner.start()
             case 1:
-                await _die_before_the_answer(owner)
+                await _kill_before_answer(owner)
                 await owner.start()
             case 2:
                 await owner.stop()
@@ -257,6 +253,6 @@ async def test_whatever_dies_what_was_acknowledged_is_there_and_told_once_to_all
         await cache.close()
 
 
-async def _records(owner: Owner) -> Any:
+async def _records(owner: InProcessOwner) -> Any:
     async for records in owner.backend.replay():
         yield list[Record](records)

@@ -1,4 +1,4 @@
-"""The SQLite file: who may open it, what is refused, what a failing disk does, and that it does not grow for ever."""
+"""The SQLite file: locking, rejected files, failing disks, and bounded growth."""
 
 # ruff: noqa: ASYNC240 - files are looked at while nothing else runs
 
@@ -41,11 +41,11 @@ def backend_of(store: WatchCache) -> SqliteBackend:
 
 
 async def query(backend: SqliteBackend, sql: str) -> Any:
-    """The first value of an answer, asked on the writer thread."""
+    """The first value of a query, run on the writer thread."""
     return await backend._run(lambda: backend._opened.execute(sql).fetchone()[0])
 
 
-async def test_the_folder_is_made_and_the_file_is_private_and_synced(path: Path) -> None:
+async def test_folder_is_created_and_file_is_private_and_synced(path: Path) -> None:
     backend = SqliteBackend(path)
     store = WatchCache(EmbeddedStorage(backend))
     await store.start()
@@ -55,7 +55,7 @@ async def test_the_folder_is_made_and_the_file_is_private_and_synced(path: Path)
     await store.close()
 
 
-async def test_a_file_is_used_by_one_process_at_a_time(path: Path) -> None:
+async def test_file_is_locked_by_one_process(path: Path) -> None:
     first = await opened(path)
     await first.commit(Write("pods", "a", 0, body()))
     with pytest.raises(Unusable, match=r"^the store \S+store\.db is in use by another process$"):
@@ -67,7 +67,7 @@ async def test_a_file_is_used_by_one_process_at_a_time(path: Path) -> None:
     await second.close()
 
 
-async def test_a_file_that_is_no_database_is_refused_and_untouched(path: Path) -> None:
+async def test_file_that_is_not_a_database_is_rejected_unchanged(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"precious text\n" * 1000)
     with pytest.raises(Unusable, match="damaged or not a store"):
@@ -75,7 +75,7 @@ async def test_a_file_that_is_no_database_is_refused_and_untouched(path: Path) -
     assert path.read_bytes() == b"precious text\n" * 1000
 
 
-async def test_damage_in_the_middle_is_noticed_at_the_start(path: Path) -> None:
+async def test_damage_in_the_middle_is_detected_at_start(path: Path) -> None:
     store = await opened(path)
     for number in range(200):
         await store.commit(Write("pods", str(number), 0, body(3000)))
@@ -96,7 +96,7 @@ async def test_damage_in_the_middle_is_noticed_at_the_start(path: Path) -> None:
         ("PRAGMA application_id = 1802728546; PRAGMA user_version = 99; CREATE TABLE log (x)", "has schema 99"),
     ],
 )
-async def test_a_database_of_others_or_of_the_future_is_refused(path: Path, script: str, reason: str) -> None:
+async def test_foreign_or_newer_database_is_rejected(path: Path, script: str, reason: str) -> None:
     path.parent.mkdir()
     foreign = sqlite3.connect(path)
     foreign.executescript(script)
@@ -107,7 +107,7 @@ async def test_a_database_of_others_or_of_the_future_is_refused(path: Path, scri
     assert path.read_bytes() == before
 
 
-async def test_an_impossible_place_is_one_sentence(tmp_path: Path) -> None:
+async def test_impossible_path_is_one_error_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Unusable, match=r"cannot be created: \w+"):
         await opened(tmp_path / "file" / "store.db")
@@ -115,7 +115,7 @@ async def test_an_impossible_place_is_one_sentence(tmp_path: Path) -> None:
         await opened(tmp_path)
 
 
-async def test_a_full_disk_fails_writes_until_there_is_room_again(path: Path) -> None:
+async def test_full_disk_fails_writes_until_space_is_freed(path: Path) -> None:
     backend = SqliteBackend(path)
     store = WatchCache(EmbeddedStorage(backend))
     await store.start()
@@ -135,7 +135,7 @@ async def test_a_full_disk_fails_writes_until_there_is_room_again(path: Path) ->
 
 
 @pytest.mark.virtual
-async def test_renewing_leases_does_not_make_the_file_grow(path: Path) -> None:
+async def test_renewed_leases_do_not_grow_the_file(path: Path) -> None:
     store = await opened(path, Retention(seconds=30))
     sizes = []
     revisions = dict.fromkeys("abcdefghij", 0)
@@ -151,7 +151,7 @@ async def test_renewing_leases_does_not_make_the_file_grow(path: Path) -> None:
     await store.close()
 
 
-async def test_a_large_compaction_lets_writes_through(path: Path) -> None:
+async def test_large_compaction_does_not_block_writes(path: Path) -> None:
     store = await opened(path)
     for _ in range(30):
         async with asyncio.TaskGroup() as group:
@@ -170,7 +170,7 @@ async def test_a_large_compaction_lets_writes_through(path: Path) -> None:
     await again.close()
 
 
-async def test_closing_ends_the_thread_and_so_does_a_refusal(path: Path) -> None:
+async def test_close_and_failed_open_end_the_thread(path: Path) -> None:
     before = set(threading.enumerate())
     store = await opened(path)
     with pytest.raises(Unusable):

@@ -1,4 +1,4 @@
-"""What every storage promises: one order, transactions that compare, any past that is kept, a watch, lifetimes."""
+"""What every storage guarantees: one order, transactions with compares, history, watches and lifetimes."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def storage(reopen: Reopen) -> AsyncIterator[Storage]:
     await made.close()
 
 
-async def test_a_row_is_read_as_it_was_written_with_its_revision(storage: Storage) -> None:
+async def test_row_is_read_as_written_with_its_revision(storage: Storage) -> None:
     assert await storage.get("pods", "a") is None
     revision = await storage.txn([put("a", text="one")])
     found = await storage.get("pods", "a")
@@ -47,8 +47,8 @@ async def test_a_row_is_read_as_it_was_written_with_its_revision(storage: Storag
     assert await storage.get("nodes", "a") is None
 
 
-async def test_what_has_a_number_already_keeps_it(storage: Storage) -> None:
-    """As rows have that earlier versions wrote; what is empty further inside is not ours."""
+async def test_existing_resource_version_in_data_is_preserved(storage: Storage) -> None:
+    """Rows of earlier versions have one; empty fields further inside are not touched."""
     data = b'{"metadata":{"resourceVersion":"7"},"ref":{"resourceVersion":""}}'
     await storage.txn([Write("pods", "a", 0, data)])
     found = await storage.get("pods", "a")
@@ -56,7 +56,7 @@ async def test_what_has_a_number_already_keeps_it(storage: Storage) -> None:
     assert found.data == data
 
 
-async def test_a_row_that_is_another_is_named(storage: Storage) -> None:
+async def test_conflict_names_the_row(storage: Storage) -> None:
     first = await storage.txn([put("a")])
     wrong = {"there": put("a"), "older": put("a", first - 1), "newer": put("a", first + 1), "gone": delete("a", 99)}
     for write in wrong.values():
@@ -71,7 +71,7 @@ async def test_a_row_that_is_another_is_named(storage: Storage) -> None:
     assert await storage.current_revision() == first
 
 
-async def test_several_rows_are_written_together_or_none_is(storage: Storage) -> None:
+async def test_transaction_is_atomic(storage: Storage) -> None:
     seen = Follower(await storage.current_revision())
     sizes: list[int] = []
 
@@ -88,7 +88,7 @@ async def test_several_rows_are_written_together_or_none_is(storage: Storage) ->
     assert newest == await storage.current_revision()
     await seen.reach(newest)
     assert revisions((await storage.list()).records) == {"services s": newest}
-    assert sizes in ([1, 2], [3])  # those of a transaction together
+    assert sizes in ([1, 2], [3])  # rows of a transaction come together
     assert [(record.key, record.deleted) for record in seen.records] == [
         ("10.0.0.1", False),
         ("10.0.0.1", True),
@@ -96,7 +96,7 @@ async def test_several_rows_are_written_together_or_none_is(storage: Storage) ->
     ]
 
 
-async def test_what_is_only_compared_must_hold_and_stays_as_it_is(storage: Storage) -> None:
+async def test_compared_row_must_match_and_is_unchanged(storage: Storage) -> None:
     namespace = await storage.txn([put("n", resource="namespaces")])
     there, absent = Compare("namespaces", "n", namespace), Compare("namespaces", "other", 0)
     made = await storage.txn([put("a")], [there, absent])
@@ -121,8 +121,8 @@ async def test_what_is_only_compared_must_hold_and_stays_as_it_is(storage: Stora
     assert revisions(seen.records) == {"namespaces n": last - 1, "pods b": last}
 
 
-@pytest.mark.parametrize("reopen", LOCAL, indirect=True)  # those under way have no order in etcd
-async def test_what_is_compared_is_settled_by_what_was_submitted_before(storage: Storage) -> None:
+@pytest.mark.parametrize("reopen", LOCAL, indirect=True)  # concurrent ones have no order in etcd
+async def test_compare_sees_earlier_submitted_writes(storage: Storage) -> None:
     namespace = await storage.txn([put("n", resource="namespaces")])
     there = Compare("namespaces", "n", namespace)
     before = [storage.txn([put(f"before{number}")], [there]) for number in range(3)]
@@ -138,7 +138,7 @@ async def test_what_is_compared_is_settled_by_what_was_submitted_before(storage:
     assert [record.key for record in (await storage.list()).records] == ["before0", "before1", "before2"]
 
 
-async def test_of_many_who_compare_one_wins_each_time(storage: Storage) -> None:
+async def test_one_of_concurrent_compare_and_swaps_wins(storage: Storage) -> None:
     await storage.txn([put("a", text="0")])
 
     async def increment() -> None:
@@ -161,7 +161,7 @@ async def test_of_many_who_compare_one_wins_each_time(storage: Storage) -> None:
     assert found.data == stamped_body("20", found.revision)
 
 
-async def test_any_past_can_be_listed(storage: Storage) -> None:
+async def test_past_revisions_can_be_listed(storage: Storage) -> None:
     a = await storage.txn([put("a", text="old")])
     node = await storage.txn([put("n", resource="nodes")])
     newer = await storage.txn([put("a", a, "new")])
@@ -178,7 +178,7 @@ async def test_any_past_can_be_listed(storage: Storage) -> None:
         await storage.list("pods", again + 1)
 
 
-async def test_a_watch_tells_what_was_and_what_comes_and_each_once(storage: Storage) -> None:
+async def test_watch_delivers_past_and_future_changes_once(storage: Storage) -> None:
     first = await storage.txn([put("a", text="one")])
     second = await storage.txn([put("a", first, "two")])
     early, late = Follower(first - 1), Follower(second)
@@ -197,7 +197,7 @@ async def test_a_watch_tells_what_was_and_what_comes_and_each_once(storage: Stor
     assert (len(early.records), len(late.records)) == (3, 2)
 
 
-async def test_a_watch_that_begins_while_others_write_misses_nothing(storage: Storage) -> None:
+async def test_watch_started_during_writes_misses_nothing(storage: Storage) -> None:
     async def write(name: str) -> None:
         for number in range(50):
             await storage.txn([put(f"{name}{number}")])
@@ -218,7 +218,7 @@ async def test_a_watch_that_begins_while_others_write_misses_nothing(storage: St
     assert all(found == numbers[0] for found in numbers)
 
 
-async def test_compaction_forgets_the_past_and_nothing_else(storage: Storage) -> None:
+async def test_compaction_removes_only_history(storage: Storage) -> None:
     a = await storage.txn([put("a")])
     b = await storage.txn([put("b")])
     newer = await storage.txn([put("a", a)])
@@ -243,7 +243,7 @@ async def test_compaction_forgets_the_past_and_nothing_else(storage: Storage) ->
     assert await storage.txn([put("b")]) > last
 
 
-async def test_a_restart_finds_everything(reopen: Reopen) -> None:
+async def test_restart_preserves_everything(reopen: Reopen) -> None:
     first = reopen()
     await first.open()
     start = await first.current_revision()
@@ -271,7 +271,7 @@ async def test_a_restart_finds_everything(reopen: Reopen) -> None:
     await third.close()
 
 
-async def test_it_is_open_as_long_as_somebody_uses_it(reopen: Reopen) -> None:
+async def test_storage_is_open_until_last_user_closes_it(reopen: Reopen) -> None:
     storage = reopen()
     await storage.open()
     await storage.open()
@@ -282,7 +282,7 @@ async def test_it_is_open_as_long_as_somebody_uses_it(reopen: Reopen) -> None:
         await storage.txn([put("b")])
 
 
-async def test_what_was_closed_says_that_it_is_not_opened_again(reopen: Reopen) -> None:
+async def test_closed_storage_cannot_be_reopened(reopen: Reopen) -> None:
     storage = reopen()
     await storage.open()
     revision = await storage.txn([put("a")])
@@ -296,7 +296,7 @@ async def test_what_was_closed_says_that_it_is_not_opened_again(reopen: Reopen) 
     await again.close()
 
 
-async def test_a_watch_that_outlives_its_storage_is_told_so(reopen: Reopen) -> None:
+async def test_watch_is_notified_when_storage_closes(reopen: Reopen) -> None:
     storage = reopen()
     await storage.open()
     ended: list[str] = []
@@ -311,7 +311,7 @@ async def test_a_watch_that_outlives_its_storage_is_told_so(reopen: Reopen) -> N
     assert ended == ["the storage is closed"]
 
 
-async def test_several_users_who_open_it_together_read_one_log(reopen: Reopen) -> None:
+async def test_concurrent_users_share_one_log(reopen: Reopen) -> None:
     first = reopen()
     await first.open()
     revision = await first.txn([put("a")])
@@ -326,7 +326,7 @@ async def test_several_users_who_open_it_together_read_one_log(reopen: Reopen) -
         await storage.close()
 
 
-async def test_who_stops_waiting_undoes_nothing(storage: Storage) -> None:
+async def test_canceled_waiter_does_not_undo_the_write(storage: Storage) -> None:
     done = storage.txn([put("a")])
     done.cancel()
     await storage.txn([put("b")])
@@ -335,7 +335,7 @@ async def test_who_stops_waiting_undoes_nothing(storage: Storage) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("reopen", LOCAL, indirect=True)
-async def test_a_row_goes_when_its_lifetime_is_over_and_its_watchers_are_told(storage: Storage) -> None:
+async def test_row_with_ttl_expires_and_watch_is_notified(storage: Storage) -> None:
     seen = Follower(await storage.current_revision())
     await storage.watch(seen.after, seen)
     short = await storage.txn([put("short", ttl=10, text="x")])
@@ -356,7 +356,7 @@ async def test_a_row_goes_when_its_lifetime_is_over_and_its_watchers_are_told(st
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("reopen", LOCAL, indirect=True)
-async def test_a_lifetime_outlives_a_restart(reopen: Reopen) -> None:
+async def test_ttl_survives_restart(reopen: Reopen) -> None:
     first = reopen()
     await first.open()
     await first.txn([put("a", ttl=100), put("b", ttl=1000), put("c")])

@@ -1,4 +1,4 @@
-"""Every storage agrees with a list of what was written to it, whatever is written, listed, watched and compacted."""
+"""Every storage agrees with a model under any sequence of writes, lists, watches and compactions."""
 
 import asyncio
 import tempfile
@@ -17,7 +17,7 @@ from tests.etcd import Etcd
 
 
 class Model(RuleBasedStateMachine):
-    """A storage beside a list of all that was ever written to it."""
+    """A storage beside a list of all writes to it."""
 
     kind: str
     folder: Path
@@ -36,7 +36,7 @@ class Model(RuleBasedStateMachine):
         await self.storage.open()
         self.first = await self.storage.current_revision()
         self.compacted = await self.storage.oldest_revision()
-        self.is_shared = self.kind == "etcd"  # has revisions without rows of ours, and one for each transaction
+        self.is_shared = self.kind == "etcd"  # has revisions without our rows, and one per transaction
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -64,7 +64,7 @@ class Model(RuleBasedStateMachine):
         text=st.text("xyz", max_size=3),
     )
     def write(self, rows: list[tuple[str, str]], deletes: list[bool], off: int, compared: int, text: str) -> None:
-        """The last of the rows is off; so many of the rows behind the first are only compared."""
+        """The last row has a wrong revision if so chosen; some rows behind the first are only compared."""
         current = self.state(self.newest)
         at = {row: current[row].revision if row in current else 0 for row in rows}
         expected = {row: max(0, at[row] + (off if row == rows[-1] else 0)) for row in rows}
@@ -145,7 +145,7 @@ class Model(RuleBasedStateMachine):
         self.storage = self.reopen()
         self.run(self.storage.open())
         oldest = self.run(self.storage.oldest_revision())
-        assert oldest <= self.compacted  # what nothing had been removed for may be there again
+        assert oldest <= self.compacted  # without removals it may exist again
         self.compacted = oldest
 
     @invariant()
@@ -165,7 +165,7 @@ class Model(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_is_asked_it_agrees_with_a_list_of_what_was_written(kind: str, request: pytest.FixtureRequest) -> None:
+def test_storage_agrees_with_a_model(kind: str, request: pytest.FixtureRequest) -> None:
     Model.etcd = staticmethod(lambda: request.getfixturevalue("etcd"))
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:

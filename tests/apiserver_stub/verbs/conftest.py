@@ -1,4 +1,4 @@
-"""The verbs on a real store in memory, asked through paths as the handler chain would ask them."""
+"""The verbs on a real store in memory, called by path as the handler chain calls them."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ Tree = dict[str, Any]
 
 
 class _Signers(AlwaysAllow):
-    """Lets everybody approve and sign, but for those who are `denied` a verb for a signer."""
+    """Allows everybody to approve and sign, except users who are `denied` a verb for a signer."""
 
     def __init__(self, denied: list[tuple[str, str, str]]) -> None:
         self._denied = denied
@@ -49,7 +49,7 @@ class _Signers(AlwaysAllow):
 
 @dataclass
 class Answer:
-    """A response read to its end."""
+    """A response with its whole body."""
 
     status: int
     headers: Mapping[str, str]
@@ -62,7 +62,7 @@ class Answer:
 
 
 class Api:
-    """Asks the verbs directly; refusals are raised."""
+    """Calls the verbs directly; errors are raised."""
 
     def __init__(self, store: WatchCache, kinds: ResourceRegistry, allocation: Sequence[Rule]) -> None:
         self.store = store
@@ -146,7 +146,7 @@ def allocation() -> Callable[[WatchCache], Sequence[Rule]]:
 
 
 def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache], Sequence[Rule]]:
-    """Addresses and ports for services, given on a store."""
+    """Allocation of addresses and ports for services, on a store."""
     both: Any = ("create", "update")
 
     def rules(store: WatchCache) -> Sequence[Rule]:
@@ -160,7 +160,7 @@ def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache
 async def started_api(
     kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]] = lambda _: ()
 ) -> AsyncIterator[Api]:
-    """The verbs on a store of their own, with the namespace `default`."""
+    """The verbs on their own store, with the namespace `default`."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
     await store.start()
     api = Api(store, kinds, allocation(store))
@@ -178,7 +178,7 @@ async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequen
 
 @pytest.fixture
 def apply(api) -> Callable[..., Any]:
-    """Apply an object as a manager; the answer."""
+    """Apply an object as a manager; return the answer."""
 
     async def ask(url: str, tree: Any, manager: str = "one", query: str = "", media: str = "apply-patch+yaml") -> Any:
         body = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
@@ -189,7 +189,7 @@ def apply(api) -> Callable[..., Any]:
 
 @pytest.fixture
 def deployment() -> Callable[..., Tree]:
-    """A Deployment with more in its spec."""
+    """A Deployment with more fields in its spec."""
 
     def made(**spec: Any) -> Tree:
         labels = {"app": "a"}

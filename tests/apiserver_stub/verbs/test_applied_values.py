@@ -1,6 +1,6 @@
-"""Configurations with nulls, empty values and other spellings, applied to a deployment by one and two: what
-kube-apiserver 1.36 answered to each, as data. What others own is compared with what is said, not with what it means,
-and who changes nothing has no time.
+"""Configurations with nulls, empty values and other spellings, applied to a deployment by two managers, with the
+results of kube-apiserver 1.36. The fields of other managers are compared as written; managers that change nothing have
+no time.
 """
 
 import json
@@ -16,7 +16,7 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/d"
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_what_is_answered(apply: Any, name: str) -> None:
+async def test_applied_values_match_kube_apiserver(apply: Any, name: str) -> None:
     for step in CASES[name]:
         applied = step["applied"]
         metadata = {"name": "d", **applied.get("metadata", {})}
@@ -28,11 +28,11 @@ async def test_what_is_answered(apply: Any, name: str) -> None:
         else:
             with pytest.raises(ApiError) as refusal:
                 await apply(DEPLOYMENT, tree, step["manager"], query)
-            assert refused(refusal.value) == (step["code"], step["reason"], step.get("causes", []))
+            assert error_summary(refusal.value) == (step["code"], step["reason"], step.get("causes", []))
 
 
-def refused(error: ApiError) -> tuple[int, str, list[list[str]]]:
-    """Code, reason and causes of a refusal."""
+def error_summary(error: ApiError) -> tuple[int, str, list[list[str]]]:
+    """Code, reason and causes of an error."""
     details = error.details
     causes = {(cause.reason, cause.field) for cause in details.causes} if details is not None else set()
     return error.code, error.status().reason, [list(cause) for cause in sorted(causes)]

@@ -1,4 +1,4 @@
-"""Server-side apply through the verbs: what is stored, answered and refused."""
+"""Server-side apply through the verbs: what is stored, returned and rejected."""
 
 import asyncio
 import copy
@@ -25,7 +25,7 @@ def config(data: Any = None, **metadata: Any) -> Tree:
     return tree if data is None else {**tree, "data": data}
 
 
-async def test_applying_creates_and_then_changes(apply, owners) -> None:
+async def test_apply_creates_then_updates(apply, owners) -> None:
     """API concepts, Update operations, rule 2: apply is a create when the object does not exist."""
     made = await apply(f"{CONFIGS}/a", config({"k": "1"}))
     assert (made.status, made.tree["data"]) == (201, {"k": "1"})
@@ -34,14 +34,14 @@ async def test_applying_creates_and_then_changes(apply, owners) -> None:
     assert owners(changed.tree) == {("one", "Apply", ""): [".data.m"]}
 
 
-async def test_yaml_is_applied_too(apply) -> None:
+async def test_yaml_can_be_applied(apply) -> None:
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '1'}\n"
     assert (await apply(f"{CONFIGS}/a", body)).tree["data"] == {"k": "1"}
     flow = b"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: '2'}}"
     assert (await apply(f"{CONFIGS}/a", flow)).tree["data"] == {"k": "2"}
 
 
-async def test_applying_the_same_writes_nothing(api, apply, deployment) -> None:
+async def test_repeated_apply_writes_nothing(api, apply, deployment) -> None:
     made = await apply(f"{DEPLOYMENTS}/d", deployment())
     before = api.store.revision
     again = await apply(f"{DEPLOYMENTS}/d", deployment())
@@ -50,8 +50,8 @@ async def test_applying_the_same_writes_nothing(api, apply, deployment) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("spelling", ["stringData", "1000m", "null"])
-async def test_another_spelling_of_what_is_there_writes_nothing(api, apply, deployment, spelling: str) -> None:
-    """The managed fields of what is the same but for their times are the former ones, as kube-apiserver has them."""
+async def test_equivalent_configuration_writes_nothing(api, apply, deployment, spelling: str) -> None:
+    """Managed fields that differ only in their times stay as they are, as in kube-apiserver."""
     if spelling == "stringData":
         url = "/api/v1/namespaces/default/secrets/a"
         tree = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": "v"}}
@@ -64,7 +64,7 @@ async def test_another_spelling_of_what_is_there_writes_nothing(api, apply, depl
     assert (await apply(url, tree)).tree == made.tree
 
 
-async def test_defaults_are_nobodys_and_go_with_their_element(api, apply, deployment, owners) -> None:
+async def test_defaults_have_no_owner_and_leave_with_their_element(api, apply, deployment, owners) -> None:
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(strategy={"type": "Recreate"}))).tree
     assert '.spec.template.spec.containers[name="c"].imagePullPolicy' not in owners(made)["one", "Apply", ""]
     pod = copy.deepcopy(deployment()["spec"]["template"])
@@ -74,7 +74,7 @@ async def test_defaults_are_nobodys_and_go_with_their_element(api, apply, deploy
     assert changed["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
-async def test_conflicts_change_nothing_until_forced(api, apply, deployment, owners) -> None:
+async def test_conflict_changes_nothing_unless_forced(api, apply, deployment, owners) -> None:
     """API concepts, Update operations, rule 5: conflicts are detected, and may be overridden."""
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))).tree
     with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas'):
@@ -85,7 +85,7 @@ async def test_conflicts_change_nothing_until_forced(api, apply, deployment, own
     assert ".spec.replicas" not in owners(taken)["one", "Apply", ""]
 
 
-async def test_applying_a_status(api, apply, deployment, owners) -> None:
+async def test_status_can_be_applied(api, apply, deployment, owners) -> None:
     await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))
     said = {**deployment(replicas=9), "status": {"replicas": 1, "conditions": [{"type": "A", "status": "True"}]}}
     done = (await apply(f"{DEPLOYMENTS}/d/status", said, "c")).tree
@@ -106,14 +106,14 @@ async def test_applying_a_status(api, apply, deployment, owners) -> None:
     assert not gone["status"].get("conditions")
 
 
-async def test_a_subresource_is_not_created_by_applying_it(apply, deployment) -> None:
+async def test_apply_does_not_create_subresource_of_missing_object(apply, deployment) -> None:
     for part in ("status", "scale"):
         kind = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 1}}
         with pytest.raises(errors.NotFound):
             await apply(f"{DEPLOYMENTS}/d/{part}", kind if part == "scale" else deployment())
 
 
-async def test_applying_a_scale(api, apply, deployment, owners) -> None:
+async def test_scale_can_be_applied(api, apply, deployment, owners) -> None:
     await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
     with pytest.raises(errors.Conflict, match=r'conflict with "one": \.spec\.replicas'):
@@ -125,7 +125,7 @@ async def test_applying_a_scale(api, apply, deployment, owners) -> None:
     assert ".spec.replicas" not in found["one", "Apply", ""]
 
 
-async def test_versions_of_a_kind_share_one_record(api, apply) -> None:
+async def test_versions_of_a_kind_share_managed_fields(api, apply) -> None:
     target = {"type": "Utilization", "averageUtilization": 50}
     metric = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
     spec = {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}
@@ -147,8 +147,8 @@ async def test_versions_of_a_kind_share_one_record(api, apply) -> None:
     assert metric not in moved["spec"].get("metrics", [])
 
 
-async def test_an_object_too_large_for_its_record_does_without(api, apply) -> None:
-    """As kube-apiserver: a record is given up before a write is, but not by those who live by it."""
+async def test_managed_fields_are_dropped_from_too_large_object(api, apply) -> None:
+    """As in kube-apiserver: managed fields are dropped rather than the write, except by an apply."""
     data = {f"k{number:020}": "v" for number in range(95_000)}
     made = await api.post(CONFIGS, config(data))
     assert (len(made["data"]), "managedFields" in made["metadata"]) == (95_000, False)
@@ -156,7 +156,7 @@ async def test_an_object_too_large_for_its_record_does_without(api, apply) -> No
         await apply(f"{CONFIGS}/b", config(data, name="b"))
 
 
-async def test_both_groups_of_events_share_one_record(api, apply, owners) -> None:
+async def test_event_groups_share_managed_fields(api, apply, owners) -> None:
     event = {
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Normal", "reason": "R",
         "action": "A", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c.d/e", "note": "new",
@@ -175,7 +175,7 @@ async def test_both_groups_of_events_share_one_record(api, apply, owners) -> Non
     assert owners(agreed)["two", "Apply", ""] == [".message"]
 
 
-async def test_cbor_is_applied_where_it_is_served(api, apply) -> None:
+async def test_cbor_can_be_applied_if_enabled(api, apply) -> None:
     """API concepts, Headers and media types: `application/apply-patch+cbor` when CBOR is enabled."""
     body = cbor2.dumps(config({"k": "1"}))
     with pytest.raises(errors.UnsupportedMediaType):
@@ -184,7 +184,7 @@ async def test_cbor_is_applied_where_it_is_served(api, apply) -> None:
     assert (await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")).tree["data"] == {"k": "1"}
 
 
-async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply, owners) -> None:
+async def test_dry_run_shows_outcome_and_writes_nothing(api, apply, owners) -> None:
     """API concepts, Dry-run, rule 1."""
     shown = await apply(f"{CONFIGS}/a", config({"k": "1"}), query="dryRun=All")
     assert (shown.status, list(owners(shown.tree).values())) == (201, [[".data.k"]])
@@ -199,7 +199,7 @@ async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply, owners) -
 
 
 @pytest.mark.parametrize("level", ["Ignore", "Warn", "Strict"])
-async def test_field_validation(apply, owners, level: str) -> None:
+async def test_field_validation_levels(apply, owners, level: str) -> None:
     """API concepts, Field validation, rule 3: the levels hold for apply too; unknown fields are always refused."""
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '1', k: '2'}\n"
     with pytest.raises(errors.UnknownError, match=r"\.odd: field not declared in schema"):
@@ -235,7 +235,7 @@ REFUSED: dict[str, tuple[Any, type[errors.ApiError], str]] = {
 
 @pytest.mark.parametrize("existing", [True, False])
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_applied(api, apply, name: str, existing: bool) -> None:
+async def test_invalid_configuration_is_rejected(api, apply, name: str, existing: bool) -> None:
     body, refusal, why = REFUSED[name]
     if existing:
         await apply(f"{CONFIGS}/a", config({"k": "1"}))
@@ -245,8 +245,8 @@ async def test_what_cannot_be_applied(api, apply, name: str, existing: bool) -> 
     assert api.store.revision == before
 
 
-async def test_who_abandons_all_metadata_is_refused(api, apply) -> None:
-    """As kube-apiserver does, which finds no name then."""
+async def test_removal_of_all_metadata_is_rejected(api, apply) -> None:
+    """As in kube-apiserver, which then finds no name."""
     await api.config("a")
     await apply(f"{CONFIGS}/a", config(labels={"x": "y"}))
     with pytest.raises(errors.BadRequest, match="its name included"):
@@ -254,8 +254,8 @@ async def test_who_abandons_all_metadata_is_refused(api, apply) -> None:
     assert (await api.get(f"{CONFIGS}/a"))["metadata"]["labels"]["x"] == "y"
 
 
-async def test_annotations_of_deployments_count(api, deployment) -> None:
-    """Their changes are one more generation, as kube-apiserver has it; those of other workloads are not."""
+async def test_deployment_annotations_change_generation(api, deployment) -> None:
+    """Their changes increment the generation, as in kube-apiserver; those of other workloads do not."""
     await api.post(DEPLOYMENTS, deployment())
     kept = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"a": "b"}, "annotations": {}}})
     made = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"annotations": {"a": "b"}}})
@@ -263,14 +263,14 @@ async def test_annotations_of_deployments_count(api, deployment) -> None:
     assert [one["metadata"]["generation"] for one in (kept, made, told)] == [1, 2, 2]
 
 
-async def test_no_record_may_be_applied_not_even_an_empty_one(apply) -> None:
+async def test_managed_fields_cannot_be_applied(apply) -> None:
     assert (await apply(f"{CONFIGS}/a", config(managedFields=None))).status == 201
     with pytest.raises(errors.BadRequest, match="managedFields must be nil"):
         await apply(f"{CONFIGS}/a", config(managedFields=[]))
 
 
-async def test_who_is_meant_by_uid_and_version(api, apply) -> None:
-    """Of an object that is not there a uid is a conflict and a version says nothing."""
+async def test_uid_and_resource_version_are_preconditions(api, apply) -> None:
+    """For a missing object, a uid is a conflict and a resource version is ignored."""
     with pytest.raises(errors.Conflict, match="cannot be fulfilled"):
         await apply(f"{CONFIGS}/a", config(uid="x"))
     assert (await apply(f"{CONFIGS}/a", config(resourceVersion="1"))).status == 201
@@ -282,7 +282,7 @@ async def test_who_is_meant_by_uid_and_version(api, apply) -> None:
     assert api.store.revision == before
 
 
-async def test_a_name_is_needed_only_to_create(api, apply) -> None:
+async def test_name_is_needed_only_to_create(api, apply) -> None:
     nameless = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "1"}}
     with pytest.raises(errors.BadRequest, match="name"):
         await apply(f"{CONFIGS}/a", nameless)
@@ -290,7 +290,7 @@ async def test_a_name_is_needed_only_to_create(api, apply) -> None:
     assert (await apply(f"{CONFIGS}/a", nameless, query="force=true")).tree["data"] == {"k": "1"}
 
 
-async def test_an_apply_says_who_applies_and_no_other_patch_may_force(api) -> None:
+async def test_apply_needs_a_manager_and_other_patches_reject_force(api) -> None:
     """As kube-apiserver: `PatchOptions` are refused with 422."""
     media = "application/apply-patch+yaml"
     with pytest.raises(
@@ -302,13 +302,13 @@ async def test_an_apply_says_who_applies_and_no_other_patch_may_force(api) -> No
         await api.patch(f"{CONFIGS}/a?force=false", {})
 
 
-async def test_applying_to_nowhere(apply) -> None:
+async def test_apply_in_missing_namespace_is_not_found(apply) -> None:
     with pytest.raises(errors.NotFound, match='namespaces "nowhere" not found'):
         await apply("/api/v1/namespaces/nowhere/configmaps/a", config(namespace="nowhere"))
 
 
-async def test_two_who_apply_at_once_both_have_their_way(api, apply) -> None:
-    """One creates, the other changes what was created meanwhile."""
+async def test_two_concurrent_applies_both_succeed(api, apply) -> None:
+    """One creates the object, the other changes it."""
     both = ((config({"k": "1"}), "one"), (config({"m": "1"}), "two"))
     done = await all_of(*(apply(f"{CONFIGS}/a", *said) for said in both))
     assert sorted(answer.status for answer in done) == [200, 201]
@@ -324,10 +324,10 @@ _VALUES = st.recursive(
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(containers=_VALUES, labels=_VALUES, force=st.booleans())
-async def test_whatever_is_applied_is_done_or_refused(
+async def test_any_configuration_is_applied_or_rejected(
     api, deployment, containers: Any, labels: Any, force: bool
 ) -> None:
-    """No body makes the server fail, and what was refused changed nothing."""
+    """No body makes the server fail, and a rejected one changes nothing."""
     tree = deployment()
     tree["metadata"]["labels"] = labels
     tree["spec"]["template"]["spec"]["containers"] = containers
@@ -344,7 +344,7 @@ async def test_whatever_is_applied_is_done_or_refused(
 
 
 async def test_node_created_by_apply_keeps_status(apply, owners) -> None:
-    """As one that is posted does. Its applier does not own the status, which another apply does not change."""
+    """As on create. The applier does not own the status, and another apply does not change it."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}
     made = (await apply("/api/v1/nodes/n", node)).tree
     assert made["status"]["capacity"] == made["status"]["allocatable"] == {"cpu": "4"}

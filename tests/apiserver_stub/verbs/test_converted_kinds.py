@@ -1,4 +1,4 @@
-"""Kinds whose rows are of several versions: what their converter is asked, and what becomes of it in every verb."""
+"""Kinds with rows of several versions: calls of the converter, and its effect in every verb."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ STORAGE = f"things.{GROUP}"
 
 @dataclass
 class Renamer:
-    """Calls a field differently in each version, and marks what it converted with a label; notes what it is asked."""
+    """Renames a field in each version, adds a label to converted objects, and records its calls."""
 
     asked: list[tuple[list[str], str]] = field(default_factory=list)
     refusal: ApiError | None = None
@@ -55,7 +55,7 @@ class Renamer:
         return found
 
     def take(self) -> list[tuple[list[str], str]]:
-        """What it was asked since the last time."""
+        """The calls since the last time."""
         taken, self.asked = self.asked, []
         return taken
 
@@ -94,8 +94,8 @@ def body(version: str, name: str, value: str = "a", **more: Any) -> Tree:
     return {"apiVersion": f"{GROUP}/{version}", "kind": "Thing", "metadata": metadata, "data": data}
 
 
-def seen(tree: Tree) -> tuple[str, Any]:
-    """Version and content; items of a list need not say their version again."""
+def version_and_data(tree: Tree) -> tuple[str, Any]:
+    """Version and data; items of a list may omit the version."""
     name = next(iter(tree["data"]), "host")
     version = next((version for version, known in NAMES.items() if known == name), "")
     return tree.get("apiVersion", f"{GROUP}/{version}").rpartition("/")[2], tree["data"]
@@ -113,16 +113,14 @@ async def lines_of(api: Any, url: str, count: int) -> list[Tree]:
     return found
 
 
-async def test_objects_are_stored_in_one_version_and_answered_in_that_of_the_request(
-    api: Any, renamer: Renamer
-) -> None:
+async def test_objects_are_stored_in_one_version(api: Any, renamer: Renamer) -> None:
     created = await api.post(V2, body("v2", "a"))
-    assert seen(created) == ("v2", {"address": "a"})
+    assert version_and_data(created) == ("v2", {"address": "a"})
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
     row = api.store.get(STORAGE, "default/a")
-    assert seen(json.loads(row.data)) == ("v1", {"host": "a"})
+    assert version_and_data(json.loads(row.data)) == ("v1", {"host": "a"})
     assert created["metadata"]["resourceVersion"] == str(row.revision)
-    assert seen(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
+    assert version_and_data(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
     assert renamer.take() == []
     read = await api.get(f"{V2}/a")
     assert read == created
@@ -134,16 +132,16 @@ async def test_rows_of_any_version_are_converted(api: Any, renamer: Renamer) -> 
     old = {**body("v2", "old"), "metadata": metadata}
     await api.store.commit(Write(STORAGE, "default/old", 0, json.dumps(old, separators=(",", ":")).encode()))
     await api.post(V1, body("v1", "new"))
-    assert [seen(item) for item in (await api.get(V1))["items"]] == [("v1", {"host": "a"})] * 2
+    assert [version_and_data(item) for item in (await api.get(V1))["items"]] == [("v1", {"host": "a"})] * 2
     assert renamer.take() == [(["old"], "v1")]
-    assert seen(await api.get(f"{V2}/old")) == ("v2", {"address": "a"})
+    assert version_and_data(await api.get(f"{V2}/old")) == ("v2", {"address": "a"})
     assert renamer.take() == []
     changed = await api.patch(f"{V1}/old", {"data": {"more": "b"}})
-    assert seen(changed) == ("v1", {"host": "a", "more": "b"})
-    assert seen(json.loads(api.store.get(STORAGE, "default/old").data))[0] == "v1"
+    assert version_and_data(changed) == ("v1", {"host": "a", "more": "b"})
+    assert version_and_data(json.loads(api.store.get(STORAGE, "default/old").data))[0] == "v1"
 
 
-async def test_a_list_is_converted_in_batches_and_once(api: Any, renamer: Renamer) -> None:
+async def test_list_is_converted_once_in_batches(api: Any, renamer: Renamer) -> None:
     names = [f"n{number:03}" for number in range(250)]
     for name in names:
         await api.post(V1, body("v1", name))
@@ -154,7 +152,7 @@ async def test_a_list_is_converted_in_batches_and_once(api: Any, renamer: Rename
     assert await api.get(V2) == {**listed, "metadata": (await api.get(V2))["metadata"]}
 
 
-async def test_what_was_converted_is_shared_by_lists_and_watches(api: Any, renamer: Renamer) -> None:
+async def test_converted_rows_are_shared_by_lists_and_watches(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     await api.post(V1, body("v1", "b"))
     await api.get(V2)
@@ -163,25 +161,25 @@ async def test_what_was_converted_is_shared_by_lists_and_watches(api: Any, renam
     await lines_of(api, f"{V2}?watch=1", 2)
     assert renamer.take() == []
     await api.patch(f"{V1}/a", {"data": {"host": "c"}})
-    assert seen((await api.get(V2))["items"][0]) == ("v2", {"address": "c"})
+    assert version_and_data((await api.get(V2))["items"][0]) == ("v2", {"address": "c"})
     assert renamer.take() == [(["a"], "v2")]
 
 
-async def test_many_who_need_the_same_row_wait_for_one_conversion(api: Any, renamer: Renamer) -> None:
+async def test_concurrent_reads_share_one_conversion(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     watches = [asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1)) for _ in range(20)]
     await asyncio.sleep(0.01)
     assert renamer.take() == [(["a"], "v2")]
-    watches[0].cancel()  # who asked goes away: another asks
+    watches[0].cancel()  # the first reader is canceled: another converts
     await asyncio.sleep(0.01)
     renamer.gate.set()
     told = await asyncio.gather(*watches[1:])
-    assert {seen(lines[0]["object"])[0] for lines in told} == {"v2"}
+    assert {version_and_data(lines[0]["object"])[0] for lines in told} == {"v2"}
     assert renamer.take() == [(["a"], "v2")]
 
 
-async def test_each_who_waits_is_refused_if_the_conversion_fails(api: Any, renamer: Renamer) -> None:
+async def test_failed_conversion_rejects_every_waiting_read(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate, renamer.refusal = asyncio.Event(), InternalError("no way")
     lists = [asyncio.ensure_future(api.get(V2)) for _ in range(5)]
@@ -193,7 +191,7 @@ async def test_each_who_waits_is_refused_if_the_conversion_fails(api: Any, renam
     assert renamer.take() == [(["a"], "v2")]
 
 
-async def test_selectors_are_about_what_is_served(api: Any) -> None:
+async def test_selectors_apply_to_the_served_version(api: Any) -> None:
     await api.post(V1, body("v1", "a", "x"))
     await api.post(V1, body("v1", "b", "y"))
     for query, names in (
@@ -210,7 +208,7 @@ async def test_selectors_are_about_what_is_served(api: Any) -> None:
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b"]
 
 
-async def test_a_watch_tells_converted_objects_in_their_order(api: Any, renamer: Renamer) -> None:
+async def test_watch_delivers_converted_objects_in_order(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 6))
     await asyncio.sleep(0.01)
@@ -225,7 +223,9 @@ async def test_a_watch_tells_converted_objects_in_their_order(api: Any, renamer:
     renamer.gate.set()
     await api.delete(f"{V1}/b")
     await api.delete(f"{V1}/a")
-    told = [(line["type"], line["object"]["metadata"]["name"], *seen(line["object"])) for line in await watching]
+    told = [
+        (line["type"], line["object"]["metadata"]["name"], *version_and_data(line["object"])) for line in await watching
+    ]
     assert told == [
         ("ADDED", "a", "v2", {"address": "a"}),
         ("ADDED", "b", "v2", {"address": "a"}),
@@ -236,7 +236,7 @@ async def test_a_watch_tells_converted_objects_in_their_order(api: Any, renamer:
     ]
 
 
-async def test_a_watch_with_a_selector_sees_what_begins_and_ceases_to_match(api: Any) -> None:
+async def test_watch_with_selector_follows_converted_fields(api: Any) -> None:
     await api.post(V1, body("v1", "a", "x"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1&fieldSelector=data.address=x", 4))
     await asyncio.sleep(0.01)
@@ -250,7 +250,7 @@ async def test_a_watch_with_a_selector_sees_what_begins_and_ceases_to_match(api:
     assert lines[2]["object"]["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_begins_with_all_of_a_long_state_in_order(api: Any, renamer: Renamer) -> None:
+async def test_watch_delivers_long_initial_state_in_order(api: Any, renamer: Renamer) -> None:
     names = [f"n{number:03}" for number in range(250)]
     for name in names:
         await api.post(V1, body("v1", name))
@@ -263,7 +263,7 @@ async def test_a_watch_begins_with_all_of_a_long_state_in_order(api: Any, rename
 
 
 @pytest.mark.parametrize("table", [False, True])
-async def test_a_watch_tells_large_objects_some_at_a_time(api: Any, table: bool) -> None:
+async def test_watch_converts_large_objects_in_batches(api: Any, table: bool) -> None:
     names = [f"n{number:02}" for number in range(12)]
     for name in names:
         await api.post(V1, body("v1", name, more="x" * 150_000))
@@ -279,7 +279,7 @@ async def test_a_watch_tells_large_objects_some_at_a_time(api: Any, table: bool)
     assert told == names
 
 
-async def test_a_watch_ends_with_an_error_where_a_conversion_fails(api: Any, renamer: Renamer) -> None:
+async def test_watch_ends_with_error_if_conversion_fails(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 9))
     beside = asyncio.ensure_future(lines_of(api, f"{V1}?watch=1", 2))
@@ -294,7 +294,7 @@ async def test_a_watch_ends_with_an_error_where_a_conversion_fails(api: Any, ren
     assert [line["object"]["metadata"]["name"] for line in await beside] == ["a", "b"]
 
 
-async def test_a_watch_that_is_ended_meanwhile_says_nothing_more(api: Any, renamer: Renamer) -> None:
+async def test_watch_ended_during_conversion_delivers_nothing(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1))
@@ -305,9 +305,7 @@ async def test_a_watch_that_is_ended_meanwhile_says_nothing_more(api: Any, renam
 
 
 @pytest.mark.parametrize("verb", ["get", "list", "create", "update", "patch", "apply", "delete", "collection"])
-async def test_a_conversion_that_fails_refuses_the_request_and_nothing_is_written(
-    api: Any, renamer: Renamer, verb: str
-) -> None:
+async def test_failed_conversion_rejects_request_without_write(api: Any, renamer: Renamer, verb: str) -> None:
     made = await api.post(V2, body("v2", "a"))
     revision = api.store.revision
     renamer.refusal = InternalError("no way")
@@ -326,57 +324,55 @@ async def test_a_conversion_that_fails_refuses_the_request_and_nothing_is_writte
     with pytest.raises(InternalError, match="no way"):
         await ask[verb]()
     assert api.store.revision == revision
-    assert seen(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
+    assert version_and_data(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
 
 
-async def test_an_answer_that_cannot_be_converted_is_known_before_anything_is_written(
-    api: Any, renamer: Renamer
-) -> None:
+async def test_response_is_converted_before_the_write(api: Any, renamer: Renamer) -> None:
     converted = renamer._renamed
-    renamer._renamed = lambda tree, wanted: _refuse() if wanted == "v2" else converted(tree, wanted)
+    renamer._renamed = lambda tree, wanted: _fail() if wanted == "v2" else converted(tree, wanted)
     with pytest.raises(InternalError):
         await api.post(V2, body("v2", "a"))
     assert api.store.get(STORAGE, "default/a") is None
 
 
-def _refuse() -> Tree:
+def _fail() -> Tree:
     raise InternalError("no way back")
 
 
-async def test_a_dry_run_answers_what_would_be_read(api: Any, renamer: Renamer) -> None:
+async def test_dry_run_returns_the_converted_object(api: Any, renamer: Renamer) -> None:
     answered = await api.post(f"{V2}?dryRun=All", body("v2", "a"))
     assert answered["metadata"]["labels"] == {"seen-in": "v2"}
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
     assert api.store.get(STORAGE, "default/a") is None
 
 
-async def test_deletes_answer_the_last_state_in_the_version_of_the_request(api: Any) -> None:
+async def test_delete_returns_last_state_in_requested_version(api: Any) -> None:
     await api.post(V1, body("v1", "a", metadata={"finalizers": ["example.com/x"]}))
     await api.post(V1, body("v1", "b"))
-    assert seen(await api.delete(f"{V2}/a")) == ("v2", {"address": "a"})
+    assert version_and_data(await api.delete(f"{V2}/a")) == ("v2", {"address": "a"})
     left = await api.delete(V2)
-    assert [(item["metadata"]["name"], *seen(item)) for item in left["items"]] == [
+    assert [(item["metadata"]["name"], *version_and_data(item)) for item in left["items"]] == [
         ("a", "v2", {"address": "a"}),
         ("b", "v2", {"address": "a"}),
     ]
     assert [item["metadata"]["name"] for item in (await api.get(V1))["items"]] == ["a"]
 
 
-async def test_tables_and_metadata_show_what_is_served(api: Any) -> None:
+async def test_tables_and_metadata_show_the_served_version(api: Any) -> None:
     await api.post(V1, body("v1", "a"))
     meta = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     assert (await api.get(V2, accept=meta))["items"][0]["metadata"]["labels"] == {"seen-in": "v2"}
     table = await api.get(f"{V2}?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-    assert seen(table["rows"][0]["object"]) == ("v2", {"address": "a"})
+    assert version_and_data(table["rows"][0]["object"]) == ("v2", {"address": "a"})
     one = await api.get(f"{V2}/a?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-    assert seen(one["rows"][0]["object"]) == ("v2", {"address": "a"})
+    assert version_and_data(one["rows"][0]["object"]) == ("v2", {"address": "a"})
     protobuf = await api(
         "GET", V2, accept="application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     )
     assert b"seen-in" in protobuf.data
 
 
-async def test_managed_fields_of_several_versions(api: Any, apply: Any, owners: Any, renamer: Renamer) -> None:
+async def test_managed_fields_have_several_versions(api: Any, apply: Any, owners: Any, renamer: Renamer) -> None:
     await apply(f"{V1}/a", body("v1", "a", more="1"), "one")
     changed = (await apply(f"{V2}/a", {**body("v2", "a"), "data": {"other": "b"}}, "two")).tree
     assert owners(changed) == {
@@ -387,7 +383,7 @@ async def test_managed_fields_of_several_versions(api: Any, apply: Any, owners: 
         await apply(f"{V2}/a", {**body("v2", "a", "z")}, "two")
     taken = (await apply(f"{V2}/a", {**body("v2", "a", "z")}, "two", "force=true")).tree
     assert owners(taken) == {("one", "Apply", ""): [".data.more"], ("two", "Apply", ""): [".data.address"]}
-    assert seen(taken) == ("v2", {"address": "z", "more": "1"})
+    assert version_and_data(taken) == ("v2", {"address": "z", "more": "1"})
     merged = await api.patch(f"{V2}/a?fieldManager=three", {"data": {"more": "2"}})
     assert owners(merged)[("three", "Update", "")] == [".data.more"]
     assert ("one", "Apply", "") not in owners(merged)
@@ -395,7 +391,7 @@ async def test_managed_fields_of_several_versions(api: Any, apply: Any, owners: 
     assert owners(back)[("two", "Apply", "")] == [".data.host"]
 
 
-async def test_owners_that_a_new_object_brings_keep_what_they_have(api: Any, owners: Any, renamer: Renamer) -> None:
+async def test_managed_fields_of_new_object_are_converted(api: Any, owners: Any, renamer: Renamer) -> None:
     fields = {"f:data": {"f:host": {}}}
     entry = {"manager": "one", "operation": "Update", "apiVersion": f"{GROUP}/v1", "fieldsType": "FieldsV1"}
     metadata = {"generateName": "a", "managedFields": [{**entry, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]}
@@ -407,12 +403,12 @@ async def test_owners_that_a_new_object_brings_keep_what_they_have(api: Any, own
         ".data.more",
         ".metadata.generateName",
     ]
-    assert seen(made) == ("v2", {"address": "a", "more": "1"})
+    assert version_and_data(made) == ("v2", {"address": "a", "more": "1"})
     asked = {names[0] for names, _ in renamer.take()}
     assert asked == {"", made["metadata"]["name"]}, "its name is drawn when its fields are owned"
 
 
-async def test_a_step_that_never_comes_to_its_end_is_given_up(renamer: Renamer) -> None:
+async def test_step_needing_too_many_conversions_fails(renamer: Renamer) -> None:
     conversions, number = Conversions(renamer), count()
 
     def step() -> None:
@@ -422,25 +418,25 @@ async def test_a_step_that_never_comes_to_its_end_is_given_up(renamer: Renamer) 
         await conversions.interrupting(at_once)(step)
 
 
-async def test_a_converter_that_hangs_holds_up_only_who_needs_it(api: Any, renamer: Renamer) -> None:
+async def test_hanging_converter_blocks_only_its_requests(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     waiting = [asyncio.ensure_future(api.get(f"{V2}/a")) for _ in range(5)]
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1))
     await asyncio.sleep(0)
     async with asyncio.timeout(1):
-        assert seen(await api.get(f"{V1}/a"))[0] == "v1"
+        assert version_and_data(await api.get(f"{V1}/a"))[0] == "v1"
         await api.post(V1, body("v1", "b"))
         assert len(await lines_of(api, f"{V1}?watch=1", 2)) == 2
         assert await api.config("beside")
     assert not any(each.done() for each in (*waiting, watching))
     renamer.gate.set()
-    assert {seen(each)[0] for each in await asyncio.gather(*waiting)} == {"v2"}
+    assert {version_and_data(each)[0] for each in await asyncio.gather(*waiting)} == {"v2"}
     assert (await watching)[0]["object"]["metadata"]["name"] == "a"
 
 
 @pytest.mark.virtual
-async def test_who_finds_no_turn_is_refused(api: Any, renamer: Renamer) -> None:
+async def test_too_many_waiting_conversions_are_rejected(api: Any, renamer: Renamer) -> None:
     await api.post(V1, body("v1", "a"))
     renamer.gate = asyncio.Event()
     waiting = [asyncio.ensure_future(api.get(f"{V2}/a")) for _ in range(20)]

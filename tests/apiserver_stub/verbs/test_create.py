@@ -1,4 +1,4 @@
-"""Creation: names, namespaces, what the server owns, validation and dry runs."""
+"""Create: names, namespaces, server-set fields, validation and dry runs."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ def deployment(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
 
 
-async def test_the_server_fills_in_what_it_owns(api) -> None:
+async def test_server_sets_its_own_fields(api) -> None:
     wanted = pod(uid="x", creationTimestamp="2001-01-01T00:00:00Z", deletionTimestamp="2001-01-01T00:00:00Z",
                  deletionGracePeriodSeconds=5, generation=7)  # fmt: skip
     answer = await api("POST", PODS, wanted | {"status": {"phase": "Running"}})
@@ -37,7 +37,7 @@ async def test_the_server_fills_in_what_it_owns(api) -> None:
     assert await api.get(f"{PODS}/a") == made
 
 
-async def test_a_name_is_taken_once(api) -> None:
+async def test_name_can_be_used_once(api) -> None:
     made = await api.config("a")
     with pytest.raises(errors.AlreadyExists, match='configmaps "a" already exists'):
         await api.config("a")
@@ -46,14 +46,14 @@ async def test_a_name_is_taken_once(api) -> None:
     assert await api.get(f"{CONFIGS}/a") == made
 
 
-async def test_a_name_is_taken_until_its_object_is_gone(api) -> None:
+async def test_name_is_taken_until_object_is_gone(api) -> None:
     await api.post(CONFIGS, {"metadata": {"name": "a", "finalizers": ["example.com/held"]}})
     await api("DELETE", f"{CONFIGS}/a")
     with pytest.raises(errors.AlreadyExists, match=r'^object is being deleted: configmaps "a" already exists$'):
         await api.config("a")
 
 
-async def test_a_wrong_type_is_told_with_the_version(api) -> None:
+async def test_type_error_names_kind_and_version(api) -> None:
     with pytest.raises(errors.BadRequest, match=r'^Deployment in version "v1" cannot be handled as a Deployment: '):
         await api.post(DEPLOYMENTS, {"apiVersion": "apps/v1"} | deployment(replicas="two"))
 
@@ -67,9 +67,9 @@ async def test_names_are_generated(api) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_generated_name_that_is_taken_is_drawn_again_but_not_for_ever(api) -> None:
+async def test_generated_name_is_retried_a_limited_number_of_times(api) -> None:
     class OneName:
-        """Draws the same suffixes."""
+        """Returns the given suffixes in turn."""
 
         def __init__(self, *suffixes: str) -> None:
             self.suffixes = list(suffixes)
@@ -103,32 +103,32 @@ async def test_a_generated_name_that_is_taken_is_drawn_again_but_not_for_ever(ap
         ({"apiVersion": "v2", "metadata": {"name": "a"}}, errors.BadRequest, "v2"),
     ],
 )  # fmt: skip
-async def test_what_is_wrong_is_refused_and_nothing_written(api, body: Any, refusal: type, message: str) -> None:
+async def test_invalid_object_is_rejected_without_write(api, body: Any, refusal: type, message: str) -> None:
     before = api.store.revision
     with pytest.raises(refusal, match=message):
         await api.post(CONFIGS, body)
     assert api.store.revision == before
 
 
-async def test_all_problems_are_told_at_once(api) -> None:
+async def test_all_problems_are_reported_together(api) -> None:
     with pytest.raises(errors.Invalid) as caught:
         await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": -1, "template": pod()}})
     assert caught.value.details is not None
     assert {"spec.replicas", "spec.selector"} <= {cause.field for cause in caught.value.details.causes}
 
 
-async def test_a_mass_of_problems_is_not_told_to_the_end(api) -> None:
+async def test_number_of_reported_problems_is_limited(api) -> None:
     with pytest.raises(errors.Invalid, match=r", and more\]$") as caught:
         await api.post(CONFIGS, {"metadata": {"name": "a", "labels": {f"!{n}": "" for n in range(20_000)}}})
     assert len(caught.value.status().encode()) < 200_000
 
 
-async def test_version_zero_is_none(api) -> None:
+async def test_resource_version_zero_counts_as_absent(api) -> None:
     made = await api.post(CONFIGS, {"metadata": {"name": "a", "resourceVersion": "0"}})
     assert made["metadata"]["resourceVersion"] == str(api.store.revision)
 
 
-async def test_a_namespace_must_be_there_and_stay(api) -> None:
+async def test_namespace_must_exist_and_not_terminate(api) -> None:
     with pytest.raises(errors.NotFound, match='namespaces "gone" not found'):
         await api.config("a", "gone")
     await api.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
@@ -140,7 +140,7 @@ async def test_a_namespace_must_be_there_and_stay(api) -> None:
 
 
 @pytest.mark.parametrize("query", ["dryRun=All", "dryRun", "dryRun="])
-async def test_a_dry_run_answers_as_if_and_writes_nothing(api, query: str) -> None:
+async def test_dry_run_returns_result_and_writes_nothing(api, query: str) -> None:
     before = api.store.revision
     answer = await api("POST", f"{PODS}?{query}", pod())
     assert (answer.status, answer.tree["status"]["phase"], answer.tree["kind"]) == (201, "Pending", "Pod")
@@ -151,12 +151,12 @@ async def test_a_dry_run_answers_as_if_and_writes_nothing(api, query: str) -> No
 
 
 @pytest.mark.parametrize("query", ["dryRun=all", "dryRun=true", "fieldValidation=warn"])
-async def test_parameters_with_other_values_are_invalid(api, query: str) -> None:
+async def test_invalid_parameter_values_are_rejected(api, query: str) -> None:
     with pytest.raises(errors.Invalid, match="Unsupported value"):
         await api.post(f"{PODS}?{query}", pod())
 
 
-async def test_unknown_and_repeated_fields(api) -> None:
+async def test_unknown_and_duplicate_fields_follow_validation_level(api) -> None:
     body = b'{"metadata":{"name":"%b"},"spec":{"foo":1,"containers":[{"name":"c","image":"i","image":"j","bar":2}]}}'
     problems = (
         ("unknown", "spec.foo"), ("duplicate", "spec.containers[0].image"), ("unknown", "spec.containers[0].bar"),
@@ -173,21 +173,21 @@ async def test_unknown_and_repeated_fields(api) -> None:
     assert caught.value.message == f"{why}: {told}"
 
 
-async def test_yaml_makes_the_same_object(api) -> None:
+async def test_yaml_body_creates_the_same_object(api) -> None:
     text = b"metadata: {name: a}\nspec:\n  containers:\n  - {name: c, image: i}\n"
     answer = await api("POST", PODS, text, content_type="application/yaml", accept="application/yaml")
     assert answer.data.startswith(b"apiVersion: v1\nkind: Pod\nmetadata:\n")
     assert (await api.get(f"{PODS}/a"))["spec"]["containers"][0]["image"] == "i"
 
 
-async def test_an_answer_nobody_could_read_is_not_worked_for(api) -> None:
+async def test_unacceptable_media_type_is_rejected_before_write(api) -> None:
     with pytest.raises(errors.NotAcceptable):
         await api("POST", PODS, pod(), accept="text/html")
     with pytest.raises(errors.NotFound):
         await api.get(f"{PODS}/a")
 
 
-async def test_what_a_kind_derives_from_its_identity_is_there_from_the_start(api) -> None:
+async def test_fields_derived_from_identity_are_set(api) -> None:
     template = {"spec": {**pod()["spec"], "restartPolicy": "Never"}}
     job = await api.post(
         "/apis/batch/v1/namespaces/default/jobs", {"metadata": {"generateName": "j-"}, "spec": {"template": template}}
@@ -200,7 +200,7 @@ async def test_what_a_kind_derives_from_its_identity_is_there_from_the_start(api
     assert namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace["metadata"]["name"]
 
 
-async def test_an_object_at_rest_is_bounded(api) -> None:
+async def test_object_size_is_limited(api) -> None:
     roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
     rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["x" * (3 << 20)]}
     await api.post(roles, {"metadata": {"name": "a"}, "rules": [rule]})

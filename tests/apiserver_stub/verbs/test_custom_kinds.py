@@ -1,4 +1,4 @@
-"""Custom objects in the verbs: what is stored is complete, and answered as it is."""
+"""Custom objects in the verbs: stored objects are complete and returned unchanged."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -50,7 +50,7 @@ def row(api: Any, name: str) -> Any:
     return api.store.get("things.example.com", f"default/{name}")
 
 
-async def test_what_was_judged_is_answered_as_it_is_stored(api: Any) -> None:
+async def test_response_equals_stored_object(api: Any) -> None:
     made = await api("POST", THINGS, thing("a", size=1))
     assert made.tree["spec"] == {"mode": "slow", "size": 1}
     assert (row(api, "a").settled, row(api, "a").data + b"\n") == (THING.serial, made.data)
@@ -60,7 +60,7 @@ async def test_what_was_judged_is_answered_as_it_is_stored(api: Any) -> None:
     assert (await api("GET", f"{THINGS}/a")).data == changed.data
 
 
-async def test_defaults_that_admission_takes_away_come_again_before_rules_are_asked(api: Any) -> None:
+async def test_defaults_removed_by_admission_are_restored(api: Any) -> None:
     async def forget(attributes: Attributes) -> None:
         attributes.tree["spec"].pop("mode")
 

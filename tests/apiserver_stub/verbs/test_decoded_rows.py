@@ -1,4 +1,4 @@
-"""Objects that were written last, whose trees are at hand: nobody can tell, but by the time that takes."""
+"""The cache of decoded objects: no difference is visible to clients."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The keys of the rows whose bytes were read."""
+    """The keys of the rows that were decoded."""
     keys: list[str] = []
 
     def noting(kind: Any, data: bytes) -> Any:
@@ -31,7 +31,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return keys
 
 
-async def test_an_object_that_was_written_here_is_not_read_again(api: Any, decoded: list[str]) -> None:
+async def test_object_written_here_is_not_decoded_again(api: Any, decoded: list[str]) -> None:
     await api("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
     for number in range(3):
         told = (await api("PATCH", f"{CONFIGS}/a", {"data": {"y": str(number)}}, content_type=MERGE)).tree
@@ -40,7 +40,9 @@ async def test_an_object_that_was_written_here_is_not_read_again(api: Any, decod
     assert decoded == []
 
 
-async def test_neither_refused_nor_rehearsed_changes_are_seen(api: Any, deployment: Any, decoded: list[str]) -> None:
+async def test_rejected_and_dry_run_changes_leave_cache_unchanged(
+    api: Any, deployment: Any, decoded: list[str]
+) -> None:
     made = (await api("POST", DEPLOYMENTS, deployment(replicas=2))).tree
     with pytest.raises(Invalid):
         await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": -1, "paused": True}}, content_type=MERGE)
@@ -54,7 +56,7 @@ async def test_neither_refused_nor_rehearsed_changes_are_seen(api: Any, deployme
     assert decoded == []
 
 
-async def test_one_that_is_made_anew_has_nothing_of_the_former(api: Any) -> None:
+async def test_recreated_object_shares_nothing_with_old_one(api: Any) -> None:
     before = len(api.scope.decoded)
     await api("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
     await api("DELETE", f"{CONFIGS}/a")
@@ -64,7 +66,7 @@ async def test_one_that_is_made_anew_has_nothing_of_the_former(api: Any) -> None
     assert told["data"] == {"y": "2"}
 
 
-async def test_another_version_is_read_as_its_own(api: Any) -> None:
+async def test_each_version_is_cached_separately(api: Any) -> None:
     scaler = {"spec": {"maxReplicas": 3, "scaleTargetRef": TARGET}}
     scalers = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
     await api("POST", scalers.format("v2"), {"metadata": {"name": "a"}, **scaler})
@@ -75,7 +77,7 @@ async def test_another_version_is_read_as_its_own(api: Any) -> None:
     assert two["spec"]["metrics"][0]["resource"]["target"] == {"type": "Utilization", "averageUtilization": 50}
 
 
-async def test_few_are_kept_and_none_that_is_large(api: Any) -> None:
+async def test_cache_is_limited_in_entries_and_object_size(api: Any) -> None:
     assert api.scope.decoded.most == 256
     for number in range(300):
         await api("POST", CONFIGS, {"metadata": {"name": f"a-{number}"}})
@@ -93,6 +95,6 @@ async def test_few_are_kept_and_none_that_is_large(api: Any) -> None:
 
 
 def row(name: str, text: str = "") -> Row:
-    """A row as it is stored at revision 1."""
+    """A stored row at revision 1."""
     tree = {"metadata": {"name": name, "resourceVersion": "1"}, "data": {"x": text}}
     return Row("configmaps", name, 1, json.dumps(tree).encode())

@@ -1,4 +1,4 @@
-"""Deletion in two phases (API concepts, States and transitions), one by one and by collection."""
+"""Deletion in two phases (API concepts, States and transitions), of single objects and collections."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
-async def held(api, *finalizers: str) -> dict[str, Any]:
+async def create_with_finalizers(api, *finalizers: str) -> dict[str, Any]:
     made: dict[str, Any] = await api.post(CONFIGS, {"metadata": {"name": "a", "finalizers": list(finalizers)}})
     return made
 
@@ -39,7 +39,7 @@ async def is_gone(api, url: str) -> bool:
     return False
 
 
-async def test_what_nothing_holds_goes_at_once(api) -> None:
+async def test_object_without_finalizers_is_deleted_at_once(api) -> None:
     made = await api.config("a")
     answer = await api("DELETE", f"{CONFIGS}/a")
     assert answer.status == 200
@@ -51,8 +51,8 @@ async def test_what_nothing_holds_goes_at_once(api) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_finalizer_holds_an_object_until_it_is_taken_away(api) -> None:
-    made = await held(api, "example.com/a", "example.com/b")
+async def test_finalizer_holds_object_until_removed(api) -> None:
+    made = await create_with_finalizers(api, "example.com/a", "example.com/b")
     marked = await api.delete(f"{CONFIGS}/a")
     assert marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
     assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
@@ -86,8 +86,8 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_away(api) -> None:
         ((), "", {"orphanDependents": False}, None),
     ],
 )
-async def test_propagation_is_told_by_finalizers(api, before: Any, url: str, body: Any, after: Any) -> None:
-    await held(api, *before)
+async def test_propagation_policy_sets_finalizers(api, before: Any, url: str, body: Any, after: Any) -> None:
+    await create_with_finalizers(api, *before)
     answer = await api.delete(f"{CONFIGS}/a{url}", body)
     if after is None:
         assert await is_gone(api, f"{CONFIGS}/a")
@@ -117,21 +117,21 @@ async def test_propagation_is_told_by_finalizers(api, before: Any, url: str, bod
         ("", {"preconditions": {"resourceVersion": "1"}}, errors.Conflict),
     ],
 )
-async def test_options_that_do_not_fit_delete_nothing(api, url: str, body: Any, refusal: type) -> None:
+async def test_invalid_options_delete_nothing(api, url: str, body: Any, refusal: type) -> None:
     made = await api.config("a")
     with pytest.raises(refusal):
         await api.delete(f"{CONFIGS}/a{url}", body)
     assert await api.get(f"{CONFIGS}/a") == made
 
 
-async def test_preconditions_that_hold_let_it_go(api) -> None:
+async def test_matching_preconditions_allow_delete(api) -> None:
     metadata = (await api.config("a"))["metadata"]
     presumed = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     await api.delete(f"{CONFIGS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": presumed})
     assert await is_gone(api, f"{CONFIGS}/a")
 
 
-async def test_all_that_is_wrong_is_told_at_once(api) -> None:
+async def test_all_problems_are_reported_together(api) -> None:
     await api.config("a")
     wrong = {"propagationPolicy": "Sideways", "orphanDependents": True, "dryRun": ["Some"]}
     with pytest.raises(errors.Invalid) as refusal:
@@ -140,8 +140,8 @@ async def test_all_that_is_wrong_is_told_at_once(api) -> None:
     assert fields == ["propagationPolicy", "propagationPolicy", "dryRun"]
 
 
-async def test_a_body_speaks_for_itself(api) -> None:
-    """What a body leaves out is not looked for in the query, as clients know it; but a dry run is always one."""
+async def test_body_options_take_precedence_over_query(api) -> None:
+    """Options missing in the body are not read from the query, as clients expect; but a dry run in the query counts."""
     await api.config("a")
     assert (await api.delete(f"{CONFIGS}/a?dryRun=All&propagationPolicy=Foreground", {}))["kind"] == "Status"
     assert not await is_gone(api, f"{CONFIGS}/a")
@@ -150,14 +150,14 @@ async def test_a_body_speaks_for_itself(api) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "meta.k8s.io/v1", "batch/v1"])
-async def test_clients_send_options_in_several_groups(api, version: str) -> None:
+async def test_delete_options_are_accepted_in_several_groups(api, version: str) -> None:
     await api.post(JOBS, job())
     options = {"kind": "DeleteOptions", "apiVersion": version, "propagationPolicy": "Background"}
     assert (await api.delete(f"{JOBS}/j", options))["status"] == "Success"
 
 
-async def test_what_a_job_owns_is_kept_by_default_and_that_is_said(api) -> None:
-    """The default of a kind holds where neither the request nor the object says anything."""
+async def test_job_orphans_dependents_by_default_with_a_warning(api) -> None:
+    """The default of a kind applies if neither the request nor the object has a policy."""
     await api.post(JOBS, job())
     answer = await api("DELETE", f"{JOBS}/j?dryRun=All")
     assert answer.tree["metadata"]["finalizers"] == ["orphan"]
@@ -166,9 +166,9 @@ async def test_what_a_job_owns_is_kept_by_default_and_that_is_said(api) -> None:
         assert "warning" not in (await api("DELETE", f"{JOBS}/j?dryRun=All&propagationPolicy={policy}")).headers
 
 
-async def test_accepted_only_where_the_old_way_asks_for_dependents(api) -> None:
+async def test_status_202_only_for_orphan_dependents_false(api) -> None:
     """API concepts, Event endpoints, delete: 200 or 202."""
-    await held(api, "example.com/a")
+    await create_with_finalizers(api, "example.com/a")
     assert (await api("DELETE", f"{CONFIGS}/a")).status == 200
     assert (await api("DELETE", f"{CONFIGS}/a", {"orphanDependents": False})).status == 202
     await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": None}})
@@ -177,8 +177,8 @@ async def test_accepted_only_where_the_old_way_asks_for_dependents(api) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_pod_without_grace_ends_with_the_marks_of_its_deletion(api) -> None:
-    """Pending on no node, or forced: gone at once; watchers see that it was deleted, not only that it vanished."""
+async def test_pod_without_grace_is_deleted_with_deletion_marks(api) -> None:
+    """Pending on no node, or forced: deleted at once; watchers see the deletion marks, not only the removal."""
     await running_pod(api, "p")
     forced = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
     await running_pod(api, "q", nodeName="")
@@ -189,8 +189,8 @@ async def test_a_pod_without_grace_ends_with_the_marks_of_its_deletion(api) -> N
         assert await is_gone(api, f"{PODS}/{gone['metadata']['name']}")
 
 
-async def test_a_second_delete_may_choose_another_propagation(api) -> None:
-    await held(api, "example.com/a")
+async def test_second_delete_may_change_propagation_policy(api) -> None:
+    await create_with_finalizers(api, "example.com/a")
     for policy, finalizers in (
         ("Foreground", ["example.com/a", "foregroundDeletion"]),
         ("Orphan", ["example.com/a", "orphan"]),
@@ -200,7 +200,7 @@ async def test_a_second_delete_may_choose_another_propagation(api) -> None:
         assert marked["metadata"]["finalizers"] == finalizers
 
 
-async def test_events_have_no_dependents(api) -> None:
+async def test_events_ignore_propagation_policy(api) -> None:
     events = "/api/v1/namespaces/default/events"
     await api.post(events, {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default"}})
     assert (await api.delete(f"{events}/e?propagationPolicy=Foreground"))["status"] == "Success"
@@ -208,14 +208,14 @@ async def test_events_have_no_dependents(api) -> None:
 
 
 @pytest.mark.parametrize(("url", "body"), [("?dryRun=All", None), ("?dryRun", None), ("", {"dryRun": ["All"]})])
-async def test_a_dry_run_deletes_nothing(api, url: str, body: Any) -> None:
+async def test_dry_run_deletes_nothing(api, url: str, body: Any) -> None:
     made = await api.config("a")
     assert (await api.delete(f"{CONFIGS}/a{url}", body))["status"] == "Success"
     assert await api.get(f"{CONFIGS}/a") == made
 
 
 @pytest.mark.virtual
-async def test_grace_is_waited_for_and_may_be_shortened(api) -> None:
+async def test_grace_period_is_respected_and_can_be_shortened(api) -> None:
     await running_pod(api)
     marked = (await api.delete(f"{PODS}/p"))["metadata"]
     assert (marked["deletionTimestamp"], marked["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:30Z", 30)
@@ -230,7 +230,7 @@ async def test_grace_is_waited_for_and_may_be_shortened(api) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_running_grace_is_left_alone_by_a_delete_that_asks_for_none(api) -> None:
+async def test_repeated_delete_keeps_running_grace_period(api) -> None:
     await running_pod(api)
     marked = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 60})
     for body in (None, {}, {"propagationPolicy": "Foreground"}, {"gracePeriodSeconds": 61}):
@@ -238,7 +238,7 @@ async def test_a_running_grace_is_left_alone_by_a_delete_that_asks_for_none(api)
 
 
 @pytest.mark.parametrize("seconds", [1 << 40, 10**15])
-async def test_no_grace_is_beyond_the_calendar(api, seconds: int) -> None:
+async def test_huge_grace_period_is_limited(api, seconds: int) -> None:
     await running_pod(api)
     marked = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": seconds}))["metadata"]
     assert marked["deletionTimestamp"] > "2050"
@@ -246,14 +246,14 @@ async def test_no_grace_is_beyond_the_calendar(api, seconds: int) -> None:
     assert (await api.delete(f"{PODS}/q"))["metadata"]["deletionGracePeriodSeconds"] <= seconds
 
 
-async def test_a_selection_that_cannot_be_read_deletes_nothing(api) -> None:
+async def test_invalid_selector_deletes_nothing(api) -> None:
     await api.config("a")
     with pytest.raises(errors.BadRequest):
         await api.delete(f"{CONFIGS}?fieldSelector=metadata.name=b\\")
     assert not await is_gone(api, f"{CONFIGS}/a")
 
 
-async def test_a_namespace_goes_when_it_is_finalized(api) -> None:
+async def test_namespace_is_deleted_once_finalized(api) -> None:
     url = "/api/v1/namespaces/going"
     await api.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
     marked = await api.delete(url)
@@ -266,12 +266,12 @@ async def test_a_namespace_goes_when_it_is_finalized(api) -> None:
     assert await is_gone(api, url)
 
 
-async def test_the_first_namespaces_stay(api) -> None:
+async def test_default_namespace_cannot_be_deleted(api) -> None:
     with pytest.raises(errors.Forbidden, match="this namespace may not be deleted"):
         await api.delete("/api/v1/namespaces/default")
 
 
-async def test_a_collection_is_deleted_by_selection(api) -> None:
+async def test_collection_is_deleted_by_selector(api) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     for n in range(150):
         await api.config(f"a{n}", x="1" if n % 2 else "2")
@@ -290,15 +290,15 @@ async def test_a_collection_is_deleted_by_selection(api) -> None:
     ("sizes", "expected"),
     [([], []), ([10] * 150, [64, 64, 22]), ([1 << 20] * 10, [4, 4, 2]), ([5 << 20, 1, 5 << 20, 1], [1, 2, 1])],
 )
-def test_few_large_objects_are_deleted_at_the_same_time(sizes: list[int], expected: list[int]) -> None:
-    """All of a batch are read and written before anybody else has a turn."""
+def test_large_objects_are_deleted_in_small_batches(sizes: list[int], expected: list[int]) -> None:
+    """All objects of a batch are read and written before the loop runs anything else."""
     rows = [Row("configmaps", f"default/{n}", 1, bytes(size)) for n, size in enumerate(sizes)]
     assert [len(batch) for batch in batches(rows, 64)] == expected
     rows = [CorruptRow("configmaps", f"default/{n}", 1, bytes(size)) for n, size in enumerate(sizes)]
     assert sum(map(len, batches(rows, 64))) == len(sizes)
 
 
-async def test_a_limit_deletes_piece_by_piece(api) -> None:
+async def test_limit_deletes_collection_in_chunks(api) -> None:
     """API concepts, Event endpoints, deletecollection: `limit` and `continue`."""
     for n in range(5):
         await api.config(f"a{n}")
@@ -310,9 +310,9 @@ async def test_a_limit_deletes_piece_by_piece(api) -> None:
     assert left == [(3, True), (1, True), (0, False)]
 
 
-async def test_a_deleted_collection_is_answered_with_the_list_of_what_it_was(api) -> None:
-    """A real server answers `ConfigMapList` with the objects as they were, `metadata.continue` when there is a limit,
-    an empty list when nothing is selected, and shows it as any list.
+async def test_deleted_collection_is_returned_as_list(api) -> None:
+    """kube-apiserver returns a `ConfigMapList` with the objects before deletion, `metadata.continue` when there is a
+    limit, an empty list when nothing is selected, and in any list representation.
     """
     made = [await api.config(f"a{n}", x="1") for n in range(3)]
     first = await api.delete(f"{CONFIGS}?limit=2&labelSelector=x", {"propagationPolicy": "Foreground"})
@@ -328,14 +328,14 @@ async def test_a_deleted_collection_is_answered_with_the_list_of_what_it_was(api
     assert (none["kind"], none["items"]) == ("ConfigMapList", [])
 
 
-async def test_a_dry_run_lists_what_it_would_delete(api) -> None:
+async def test_dry_run_lists_objects_to_delete(api) -> None:
     await api.config("a")
     assert [item["metadata"]["name"] for item in (await api.delete(f"{CONFIGS}?dryRun=All"))["items"]] == ["a"]
     assert len((await api.get(CONFIGS))["items"]) == 1
 
 
-async def test_the_success_of_a_delete_has_no_code(api) -> None:
-    """A real server: `{"status": "Success", "details": {"name", "kind" (the resource), "uid"}}`, and nothing more."""
+async def test_delete_success_has_no_code(api) -> None:
+    """kube-apiserver: `{"status": "Success", "details": {"name", "kind" (the resource), "uid"}}`, and nothing more."""
     made = await api.config("a")
     assert await api.delete(f"{CONFIGS}/a") == {
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -344,8 +344,8 @@ async def test_the_success_of_a_delete_has_no_code(api) -> None:
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_a_precondition_that_does_not_hold_names_the_kind(api, deployment, field: str) -> None:
-    """A real server has the kind in `details.kind`, where other conflicts have the resource."""
+async def test_failed_precondition_names_the_kind(api, deployment, field: str) -> None:
+    """kube-apiserver has the kind in `details.kind`, where other conflicts have the resource."""
     url = "/apis/apps/v1/namespaces/default/deployments"
     await api.post(url, deployment())
     with pytest.raises(errors.Conflict) as refusal:
@@ -356,7 +356,7 @@ async def test_a_precondition_that_does_not_hold_names_the_kind(api, deployment,
     assert (await api.get(f"{url}/d"))["metadata"]["name"] == "d"
 
 
-async def test_a_collection_is_deleted_with_the_options_of_each_object(api) -> None:
+async def test_collection_delete_applies_options_to_each_object(api) -> None:
     for n in range(3):
         await api.config(f"a{n}")
     await api.delete(CONFIGS, {"propagationPolicy": "Foreground"})
@@ -365,7 +365,7 @@ async def test_a_collection_is_deleted_with_the_options_of_each_object(api) -> N
     assert all(item["metadata"]["deletionTimestamp"] for item in items)
 
 
-async def test_what_is_gone_meanwhile_is_no_problem(api) -> None:
+async def test_concurrent_collection_deletes_succeed(api) -> None:
     for n in range(40):
         await api.config(f"a{n}")
     together = await all_of(*(api("DELETE", CONFIGS) for _ in range(4)))
@@ -373,7 +373,7 @@ async def test_what_is_gone_meanwhile_is_no_problem(api) -> None:
     assert (await api.get(CONFIGS))["items"] == []
 
 
-async def test_one_that_is_refused_keeps_no_other(api) -> None:
+async def test_one_conflict_does_not_stop_other_deletes(api) -> None:
     for n in range(70):
         await api.config(f"a{n}")
     uid = (await api.config("z"))["metadata"]["uid"]

@@ -1,4 +1,6 @@
-"""What a delete request makes of an object, as a table and against a model (API concepts, States and transitions)."""
+"""The effect of a delete request on an object, as a table and against a model (API concepts, States
+and transitions).
+"""
 
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -21,12 +23,12 @@ APART = Strategy(finalizers=("spec", "finalizers"))
 Tree = dict[str, Any]
 
 
-def at(seconds: int) -> str:
+def timestamp(seconds: int) -> str:
     return format_time(NOW + timedelta(seconds=seconds))
 
 
 def marked(grace: int | None, seconds: int, *finalizers: str) -> Tree:
-    found: Tree = {"deletionTimestamp": at(seconds)}
+    found: Tree = {"deletionTimestamp": timestamp(seconds)}
     if grace is not None:
         found["deletionGracePeriodSeconds"] = grace
     return found | ({"finalizers": list(finalizers)} if finalizers else {})
@@ -38,7 +40,7 @@ AS_IT_IS = "as it is"
 @pytest.mark.parametrize(
     ("strategy", "metadata", "grace", "policy", "expected"),
     [
-        # Live, of a kind without grace: gone unless something holds it.
+        # Live, of a kind without grace: removed unless a finalizer holds it.
         (PLAIN, {}, None, None, (True, {})),
         (PLAIN, {}, 30, None, (True, {})),
         (PLAIN, {"finalizers": ["x"]}, None, None, (False, marked(0, 0, "x"))),
@@ -52,7 +54,7 @@ AS_IT_IS = "as it is"
         (CHILDLESS, {"finalizers": ["orphan"]}, None, "Foreground", (True, {})),
         (PLAIN, {"generation": 3, "finalizers": ["x"]}, None, None, (False, {"generation": 4, **marked(0, 0, "x")})),
         (PLAIN, {"generation": 3}, None, None, (True, {"generation": 3})),
-        # Live, of a kind with grace: always marked, and gone at once when the grace is nothing.
+        # Live, of a kind with grace: always marked, and removed at once if the grace is zero.
         (GRACEFUL, {}, None, None, (False, marked(30, 30))),
         (GRACEFUL, {}, 7, None, (False, marked(7, 7))),
         (GRACEFUL, {}, -7, None, (False, marked(1, 1))),
@@ -60,7 +62,7 @@ AS_IT_IS = "as it is"
         (GRACEFUL, {"finalizers": ["x"]}, 0, None, (False, marked(0, 0, "x"))),
         (GRACEFUL, {"generation": 1}, 5, None, (False, {"generation": 2, **marked(5, 5)})),
         (GRACEFUL, {}, 1 << 40, None, (False, marked(1 << 31, 1 << 31))),
-        # Marked, grace running: only less of it changes anything.
+        # Marked, grace running: only a shorter one changes anything.
         (GRACEFUL, marked(30, 20), None, None, (False, AS_IT_IS)),
         (GRACEFUL, marked(30, 20), 30, "Foreground", (False, AS_IT_IS)),
         (GRACEFUL, marked(30, 20), 31, None, (False, AS_IT_IS)),
@@ -69,7 +71,7 @@ AS_IT_IS = "as it is"
         (GRACEFUL, marked(30, 20), 5, "Foreground", (False, marked(5, -5, "foregroundDeletion"))),
         (GRACEFUL, marked(30, 20), 0, None, (True, marked(0, -10))),
         (GRACEFUL, marked(30, 20, "x"), 0, None, (False, marked(0, -10, "x"))),
-        # Marked, grace over: the finalizers are what is left.
+        # Marked, grace over: only finalizers hold it.
         (PLAIN, marked(0, -60, "x"), None, None, (False, AS_IT_IS)),
         (PLAIN, marked(0, -60, "x"), 10, "Orphan", (False, marked(0, -60, "x", "orphan"))),
         (PLAIN, marked(0, -60, "x", "orphan"), None, "Background", (False, marked(0, -60, "x"))),
@@ -79,7 +81,7 @@ AS_IT_IS = "as it is"
         (PLAIN, marked(None, -60, "x"), None, None, (False, marked(0, -60, "x"))),
     ],
 )
-def test_grace_finalizers_and_policy(
+def test_deletion_by_grace_finalizers_and_policy(
     strategy: Strategy, metadata: Tree, grace: int | None, policy: str | None, expected: tuple[bool, Any]
 ) -> None:
     """API concepts, States and transitions: live, finalizing and removed, for each kind of request."""
@@ -99,8 +101,8 @@ def test_grace_finalizers_and_policy(
         (marked(None, -60, "x"), [], (False, marked(0, -60, "x"))),
     ],
 )
-def test_a_kind_with_a_second_list_is_marked_first(metadata: Tree, held: list[str], expected: Any) -> None:
-    """API concepts, States and transitions, rule 2: what is in a namespace goes before the namespace does."""
+def test_kind_with_spec_finalizers_is_marked_first(metadata: Tree, held: list[str], expected: Any) -> None:
+    """API concepts, States and transitions, rule 2: the content of a namespace is deleted before the namespace."""
     tree: Tree = {"metadata": deepcopy(metadata), "spec": {"finalizers": held}}
     assert begin_deletion(tree, APART, NOW, None, "Foreground" if held and metadata else None) is expected[0]
     assert tree["metadata"] == (metadata if expected[1] == AS_IT_IS else expected[1])
@@ -112,9 +114,7 @@ policies = st.sampled_from([None, "Background", "Orphan", "Foreground"])
 
 @settings(max_examples=150)
 @given(finalizer_lists, st.sampled_from(["", "Background", "Orphan"]), policies)
-def test_propagation_leaves_other_finalizers_alone_and_settles(
-    before: list[str], usual: str, policy: str | None
-) -> None:
+def test_propagation_preserves_other_finalizers(before: list[str], usual: str, policy: str | None) -> None:
     after = propagate(before, usual, policy)
     assert [name for name in after if name in "ab"] == [name for name in before if name in "ab"]
     assert len({"orphan", "foregroundDeletion"} & set(after)) <= 1
@@ -122,9 +122,9 @@ def test_propagation_leaves_other_finalizers_alone_and_settles(
 
 
 class Deletion(RuleBasedStateMachine):
-    """One object of a kind with grace, from its creation to its end, beside a model that only counts.
+    """One object of a kind with grace, from its creation to its end, beside a simple model.
 
-    The model: when the deletion is due, measured from the first request, and what still holds the object.
+    The model: when the deletion is due, measured from the first request, and which finalizers hold the object.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Deletion(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held - {"orphan", "foregroundDeletion"} and (self.first is None or self.grace))
     @rule()
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.held -= set("xy")
         self._write()
 

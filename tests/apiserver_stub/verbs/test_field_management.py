@@ -1,4 +1,4 @@
-"""The record of owners through the verbs: who is recorded for what, and when the record changes."""
+"""Managed fields through the verbs: recorded owners, and when they change."""
 
 import asyncio
 import copy
@@ -19,7 +19,7 @@ def config(data: Any = None, **metadata: Any) -> Tree:
     return tree if data is None else {**tree, "data": data}
 
 
-async def test_writers_of_all_kinds_own_what_they_write(api, deployment, owners) -> None:
+async def test_every_writer_owns_what_it_writes(api, deployment, owners) -> None:
     """API concepts, Update operations, rule 5: managed fields are tracked, whoever writes."""
     made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))
     assert ".spec.replicas" in owners(made)["maker", "Update", ""]
@@ -37,13 +37,13 @@ async def test_writers_of_all_kinds_own_what_they_write(api, deployment, owners)
     }
 
 
-async def test_a_write_that_changes_nothing_records_nothing(api) -> None:
+async def test_unchanged_write_records_nothing(api) -> None:
     made = await api.config("a")
     assert await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"k": "a"}}) == made
 
 
 @pytest.mark.virtual
-async def test_times_are_those_of_changes(api) -> None:
+async def test_times_change_only_with_fields(api) -> None:
     made = await api.config("a")
     (first,) = made["metadata"]["managedFields"]
     await asyncio.sleep(60)
@@ -62,7 +62,7 @@ async def test_times_are_those_of_changes(api) -> None:
     [("kubectl/v1.36 (linux/amd64)", "kubectl"), ("", "unknown"), ("a\x07b", "ab"), ("x" * 200, "x" * 128),
      ("é" * 100, "é" * 64), ("/1", "unknown")],
 )  # fmt: skip
-async def test_a_program_is_a_manager_by_its_name(api, agent: str, manager: str) -> None:
+async def test_manager_defaults_to_user_agent(api, agent: str, manager: str) -> None:
     made = await api.post(CONFIGS, config({"k": "1"}), user_agent=agent)
     assert [e["manager"] for e in made["metadata"]["managedFields"]] == [manager]
 
@@ -71,7 +71,7 @@ async def test_a_program_is_a_manager_by_its_name(api, agent: str, manager: str)
     ("manager", "why"),
     [("x" * 129, "Too long: may not be more than 128 bytes"), ("a\x01", r"U\+0001 \(at position 1\)")],
 )
-async def test_names_of_managers_have_bounds(api, apply, manager: str, why: str) -> None:
+async def test_manager_names_are_validated(api, apply, manager: str, why: str) -> None:
     with pytest.raises(errors.Invalid, match=rf"^CreateOptions\.meta\.k8s\.io .*fieldManager: .*{why}"):
         await api.post(f"{CONFIGS}?fieldManager={manager}", config())
     await api.config("a")
@@ -83,7 +83,7 @@ async def test_names_of_managers_have_bounds(api, apply, manager: str, why: str)
 
 @pytest.mark.parametrize("sent", [[], [{}]])
 @pytest.mark.parametrize("verb", ["PUT", "merge-patch", "json-patch"])
-async def test_an_empty_record_starts_over(api, apply, sent: Any, verb: str) -> None:
+async def test_empty_managed_fields_reset_ownership(api, apply, sent: Any, verb: str) -> None:
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
     if verb == "PUT":
         made["metadata"]["managedFields"] = sent
@@ -114,7 +114,7 @@ async def test_first_apply_leaves_reset_fields_unowned(api, apply, deployment, o
 
 
 @pytest.mark.parametrize("record", ["left out", "null", "as read", "nonsense"])
-async def test_a_record_that_says_nothing_new_is_kept(api, apply, record: str) -> None:
+async def test_unchanged_managed_fields_are_preserved(api, apply, record: str) -> None:
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
     kept = made["metadata"]["managedFields"]
     sent: dict[str, Any] = {"null": None, "as read": kept, "nonsense": [{"manager": "x", "operation": "Guess"}]}
@@ -125,8 +125,8 @@ async def test_a_record_that_says_nothing_new_is_kept(api, apply, record: str) -
     assert await api.put(f"{CONFIGS}/a", wanted) == made
 
 
-async def test_a_client_may_write_the_record_itself(api, apply) -> None:
-    """As kubectl does to turn what it applied on its own side into what the server applies."""
+async def test_client_may_write_managed_fields(api, apply) -> None:
+    """As kubectl does to migrate client-side applied fields to server-side apply."""
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
     (entry,) = made["metadata"]["managedFields"]
     renamed = [{**entry, "manager": "other"}]
@@ -135,7 +135,7 @@ async def test_a_client_may_write_the_record_itself(api, apply) -> None:
     assert (await apply(f"{CONFIGS}/a", config(), "other")).tree.get("data") is None
 
 
-async def test_subresources_do_not_touch_the_record_of_others(api, apply, deployment, owners) -> None:
+async def test_subresource_update_ignores_sent_managed_fields(api, apply, deployment, owners) -> None:
     made = (await apply(f"{DEPLOYMENTS}/d", deployment())).tree
     wanted = {**made, "status": {"replicas": 1}, "metadata": {**made["metadata"], "managedFields": []}}
     changed = await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)
@@ -149,7 +149,7 @@ def _entry(operation: str, fields: Tree, version: str = "apps/v1", manager: str 
     }  # fmt: skip
 
 
-# What a real server keeps of the entries that a new object brings along; the creator owns all the object has.
+# The managed fields of a new object that kube-apiserver preserves; the creator owns all fields of the object.
 @pytest.mark.parametrize(
     ("brought", "kept"),
     [
@@ -161,9 +161,7 @@ def _entry(operation: str, fields: Tree, version: str = "apps/v1", manager: str 
         ([("Update", {"strange": {}})], []),
     ],
 )
-async def test_a_new_object_keeps_the_owners_it_brings_of_what_it_does_not_have(
-    api, deployment, brought: list[Any], kept: list[Any]
-) -> None:
+async def test_new_object_keeps_owners_of_absent_fields(api, deployment, brought: list[Any], kept: list[Any]) -> None:
     tree = deployment(replicas=1)
     plain = (await api.post(f"{DEPLOYMENTS}?dryRun=All&fieldManager=maker", tree))["metadata"]["managedFields"]
     tree["metadata"]["managedFields"] = [_entry(*one) for one in brought]
@@ -174,8 +172,8 @@ async def test_a_new_object_keeps_the_owners_it_brings_of_what_it_does_not_have(
     assert own["fieldsV1"] == plain[0]["fieldsV1"]
 
 
-async def test_a_restored_object_keeps_the_owner_of_its_status(api, deployment) -> None:
-    """As restore tools send it; the status itself is dropped by both servers."""
+async def test_restored_object_keeps_owner_of_its_status(api, deployment) -> None:
+    """As restore tools send it; both servers drop the status itself."""
     tree = {**deployment(), "status": {"replicas": 1}}
     status = _entry("Update", {"f:status": {"f:replicas": {}}}, subresource="status")
     tree["metadata"]["managedFields"] = [status]
@@ -183,7 +181,7 @@ async def test_a_restored_object_keeps_the_owner_of_its_status(api, deployment) 
     assert (made["metadata"]["managedFields"][0], made["status"]) == (status, {})
 
 
-async def test_owners_in_another_version_keep_what_is_absent_there(api) -> None:
+async def test_owners_in_another_version_keep_absent_fields(api) -> None:
     owned = {"f:spec": {"f:minReplicas": {}, "f:behavior": {}}}
     tree = {
         "metadata": {"name": "h", "managedFields": [_entry("Apply", owned, "autoscaling/v2")]},

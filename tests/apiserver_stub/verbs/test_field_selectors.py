@@ -1,4 +1,4 @@
-"""Field selectors with list and watch, and what they may not name (API concepts, Watching)."""
+"""Field selectors with list and watch, and rejected fields (API concepts, Watching)."""
 
 import asyncio
 import json
@@ -38,13 +38,13 @@ async def pods(api) -> None:
     ],
 )
 @pytest.mark.parametrize("url", [PODS, "/api/v1/pods"])
-async def test_a_list_of_what_is_meant(api, pods, url: str, selector: str, expected: str) -> None:
+async def test_list_by_field_selector(api, pods, url: str, selector: str, expected: str) -> None:
     found = await api.get(f"{url}?fieldSelector={selector}")
     assert [item["metadata"]["name"] for item in found["items"]] == expected.split()
 
 
 @pytest.mark.parametrize("url", [PODS, "/api/v1/pods"])
-async def test_a_list_of_the_pods_of_a_node_among_many(api, url: str) -> None:
+async def test_pods_of_one_node_are_listed_among_many(api, url: str) -> None:
     for number in range(WORTH):
         await api.post(PODS, {"metadata": {"name": f"p{number:03}"}, "spec": {**SPEC, "nodeName": f"n{number % 50}"}})
 
@@ -69,7 +69,7 @@ async def test_a_list_of_the_pods_of_a_node_among_many(api, url: str) -> None:
 @pytest.mark.parametrize(
     ("selector", "expected"), [("source=a", "older"), ("source=b", "newer"), ("source!=b", "older")]
 )
-async def test_the_source_of_an_event_is_its_component_or_who_reports_it(api, selector: str, expected: str) -> None:
+async def test_event_source_is_component_or_reporting_controller(api, selector: str, expected: str) -> None:
     url, about = "/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}
     await api.post(
         url, {"metadata": {"name": "older"}, "source": {"component": "a"}, "reportingComponent": "b", **about}
@@ -80,7 +80,7 @@ async def test_the_source_of_an_event_is_its_component_or_who_reports_it(api, se
 
 
 @pytest.mark.virtual
-async def test_a_watch_of_one_name(api, pods) -> None:
+async def test_watch_of_one_name(api, pods) -> None:
     watch = await api.send("GET", f"{PODS}?watch=1&fieldSelector=metadata.name=b&timeoutSeconds=1")
     lines: list[dict[str, Any]] = []
 
@@ -108,19 +108,19 @@ async def test_a_watch_of_one_name(api, pods) -> None:
     ],
 )
 @pytest.mark.parametrize("watch", ["", "&watch=1"])
-async def test_other_fields_are_refused(api, url: str, why: str, watch: str) -> None:
+async def test_unsupported_fields_are_rejected(api, url: str, why: str, watch: str) -> None:
     with pytest.raises(errors.BadRequest) as caught:
         await api.get(f"{url}?fieldSelector=spec.color=red{watch}")
     assert caught.value.message == why
 
 
-async def test_kinds_of_the_cluster_that_choose_their_fields_know_no_namespace(api) -> None:
+async def test_cluster_scoped_kinds_may_reject_namespace_field(api) -> None:
     with pytest.raises(errors.BadRequest, match="field label not supported"):
         await api.get("/api/v1/nodes?fieldSelector=metadata.namespace=x")
     assert (await api.get("/api/v1/persistentvolumes?fieldSelector=metadata.namespace=x"))["items"] == []
 
 
 @pytest.mark.parametrize("parameter", ["limit", "timeoutSeconds"])
-async def test_an_empty_number_is_none(api, parameter: str) -> None:
+async def test_empty_number_is_rejected(api, parameter: str) -> None:
     with pytest.raises(errors.BadRequest, match=parameter):
         await api.get(f"{PODS}?{parameter}=")

@@ -1,4 +1,4 @@
-"""What the server makes of objects of single kinds when they are written."""
+"""Kinds with their own preparation on write."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ GENERATION = "deprecated.daemonset.template.generation"
         ("0001-01-01T00:00:00.000000Z", None),
     ],
 )
-async def test_leases_of_any_year(api, time: str, kept: str | None) -> None:
+async def test_lease_times_of_any_year_are_validated(api, time: str, kept: str | None) -> None:
     made = await api.post(LEASES, {"metadata": {"name": "a"}, "spec": {"renewTime": time}})
     assert made["spec"].get("renewTime") == kept
 
@@ -31,7 +31,7 @@ def _set(**annotations: str) -> dict[str, Any]:
     return {"metadata": {"name": "d", "annotations": annotations}, "spec": spec}
 
 
-async def test_a_daemon_set_counts_the_changes_of_its_template(api) -> None:
+async def test_daemon_set_template_generation_counts_changes(api) -> None:
     def count(tree: dict[str, Any]) -> str:
         found: str = tree["metadata"]["annotations"][GENERATION]
         return found
@@ -50,18 +50,18 @@ async def test_a_daemon_set_counts_the_changes_of_its_template(api) -> None:
 
 
 @pytest.mark.parametrize(("given", "kept"), [("7", "7"), ("0", "1"), ("x", "1"), ("-3", "1")])
-async def test_a_daemon_set_may_bring_its_count_along(api, given: str, kept: str) -> None:
+async def test_daemon_set_may_bring_its_template_generation(api, given: str, kept: str) -> None:
     assert (await api.post(SETS, _set(**{GENERATION: given})))["metadata"]["annotations"] == {GENERATION: kept}
 
 
 @pytest.mark.parametrize(("given", "kept"), [(-1, 1), (0, 0), (5, 5)])
-async def test_a_pod_has_a_second_at_least_when_its_grace_is_negative(api, given: int, kept: int) -> None:
+async def test_negative_grace_period_of_pod_becomes_one_second(api, given: int, kept: int) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": given}
     made = await api.post("/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
     assert made["spec"]["terminationGracePeriodSeconds"] == kept
 
 
-async def test_a_template_keeps_its_negative_grace(api) -> None:
+async def test_negative_grace_period_of_template_is_preserved(api) -> None:
     tree = _set()
     tree["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = -1
     assert (await api.post(SETS, tree))["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == -1

@@ -35,7 +35,9 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("match", "paging", "version", "cell"), CELLS)
-def test_every_cell(match: str, paging: dict[str, str], version: str, cell: VersionMatch | None) -> None:
+def test_every_combination_of_version_and_match(
+    match: str, paging: dict[str, str], version: str, cell: VersionMatch | None
+) -> None:
     asked = {"resourceVersionMatch": match, "resourceVersion": version, **paging}
     query = {name: value for name, value in asked.items() if value}
     if cell is None:
@@ -53,10 +55,10 @@ def test_every_cell(match: str, paging: dict[str, str], version: str, cell: Vers
     [{"limit": "x"}, {"limit": "1.5"}, {"limit": "9" * 30}, {"limit": "\u0661"}, {"resourceVersion": "abc"},
      {"resourceVersion": "-1"}, {"resourceVersion": "9" * 30}, {"timeoutSeconds": "abc"}],
 )  # fmt: skip
-def test_what_cannot_be_read_is_a_bad_request(query: dict[str, str]) -> None:
+def test_invalid_parameter_is_a_bad_request(query: dict[str, str]) -> None:
     with pytest.raises(BadRequest):
         list_semantics(query)
 
 
-def test_a_limit_below_one_is_none() -> None:
+def test_limit_below_one_means_no_limit() -> None:
     assert list_semantics({"limit": "0"}) == list_semantics({"limit": "-3"}) == ListSemantics(LATEST)

@@ -1,4 +1,4 @@
-"""Real manifests are in their normal form once they are written: writing back what was read changes nothing."""
+"""Real manifests: writing back what was read changes nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ def _url(kind: ResourceInfo, metadata: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-async def test_what_is_read_is_written_back_unchanged(api, file: Path) -> None:
+async def test_put_of_unchanged_object_changes_nothing(api, file: Path) -> None:
     for document in _documents(file):
         kind = _kind(api.kinds, document)
         made = await api.post(url := _url(kind, document["metadata"]), document)
@@ -45,7 +45,7 @@ async def test_what_is_read_is_written_back_unchanged(api, file: Path) -> None:
         assert await api.put(f"{url}/{made['metadata']['name']}", made) == made
 
 
-async def test_a_status_that_a_create_takes_away_begins_with_what_is_always_there(api) -> None:
+async def test_dropped_status_is_replaced_by_zero_values(api) -> None:
     spec = {"selector": {"matchLabels": {"a": "b"}}}
     url = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     made = await api.post(url, {"metadata": {"name": "a"}, "spec": spec, "status": {"expectedPods": 7}})
@@ -56,7 +56,7 @@ async def test_a_status_that_a_create_takes_away_begins_with_what_is_always_ther
     ("labels", "of_template", "expected"),
     [({}, {}, set()), ({}, {"a": "b"}, {"a"}), ({"own": "1"}, {"a": "b"}, {"own"})],
 )
-async def test_a_job_without_labels_has_those_of_its_pods(api, labels, of_template, expected) -> None:
+async def test_job_without_labels_gets_those_of_its_template(api, labels, of_template, expected) -> None:
     template = {
         "metadata": {"labels": of_template},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},

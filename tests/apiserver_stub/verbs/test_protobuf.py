@@ -1,4 +1,4 @@
-"""Real manifests over protobuf: read as their JSON is, put back without a change, listed and watched."""
+"""Real manifests over protobuf: read like their JSON, written back unchanged, listed and watched."""
 
 import json
 from collections.abc import Iterator
@@ -20,9 +20,7 @@ def read(data: bytes) -> Any:
 
 
 def untyped(tree: Any) -> Any:
-    """An object as it is within another in protobuf, where its place alone tells its type, and a list without elements
-    is no list.
-    """
+    """An object as it is embedded in protobuf: without type, and without empty lists."""
     found = {name: value for name, value in tree.items() if name not in ("apiVersion", "kind")}
     if "status" in found:
         found["status"] = {name: value for name, value in found["status"].items() if value is not None}
@@ -62,7 +60,7 @@ async def stored(api: Any) -> list[str]:
     return paths
 
 
-async def test_objects_are_read_as_their_json_is(api: Any, stored: list[str]) -> None:
+async def test_objects_equal_their_json(api: Any, stored: list[str]) -> None:
     """API concepts, Protobuf envelope, raw: the complete object."""
     for path in stored:
         answer = await api("GET", path, accept=MEDIA_TYPE)
@@ -72,8 +70,8 @@ async def test_objects_are_read_as_their_json_is(api: Any, stored: list[str]) ->
         assert untyped(found) == untyped(plain)
 
 
-async def test_an_object_put_back_is_unchanged(api: Any, stored: list[str]) -> None:
-    """As clients in Go update: what they did not touch comes back as they have read it."""
+async def test_put_of_unchanged_object_changes_nothing(api: Any, stored: list[str]) -> None:
+    """As Go clients update: fields they did not touch are sent back as read."""
     for path in stored:
         await api.put(path, await api.get(path))
         whole = (await api("GET", path, accept=MEDIA_TYPE)).data
@@ -81,7 +79,7 @@ async def test_an_object_put_back_is_unchanged(api: Any, stored: list[str]) -> N
         assert read(answer.data) == read(whole)
 
 
-async def test_collections_are_read_as_their_json_is(api: Any, stored: list[str]) -> None:
+async def test_lists_equal_their_json(api: Any, stored: list[str]) -> None:
     for path in dict.fromkeys(path.rpartition("/")[0] for path in stored):
         answer = await api("GET", path, accept=MEDIA_TYPE)
         plain = await api.get(path)
@@ -90,7 +88,7 @@ async def test_collections_are_read_as_their_json_is(api: Any, stored: list[str]
 
 
 @pytest.mark.parametrize("count", [0, 1, 300])
-async def test_collections_of_any_size(api: Any, count: int) -> None:
+async def test_lists_of_any_size(api: Any, count: int) -> None:
     names = [f"c-{n:03}" for n in range(count)]
     for name in names:
         await api.config(name)
@@ -100,7 +98,7 @@ async def test_collections_of_any_size(api: Any, count: int) -> None:
     assert found["metadata"]["resourceVersion"] == str(api.store.revision)
 
 
-async def test_chunks_of_collections(api: Any) -> None:
+async def test_list_chunks_have_continue_and_remaining_count(api: Any) -> None:
     """API concepts, Chunked listing, rule 2: `continue` and `remainingItemCount` are in the list's metadata."""
     for name in "abc":
         await api.config(name)
@@ -111,7 +109,7 @@ async def test_chunks_of_collections(api: Any) -> None:
     assert [item["data"]["k"] for item in first["items"] + last["items"]] == ["a", "b", "c"]
 
 
-async def test_only_metadata(api: Any) -> None:
+async def test_metadata_only(api: Any) -> None:
     made = await api.config("a", team="x")
     accept = f"{MEDIA_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     found = read((await api("GET", CONFIGS, accept=accept)).data)
@@ -122,7 +120,7 @@ async def test_only_metadata(api: Any) -> None:
     assert found == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
 
 
-async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
+async def test_watch_delivers_initial_state_and_changes(api: Any) -> None:
     """API concepts, Watching: the same events as in JSON, each a message of its own."""
     await api.config("a")
     accept = f"{MEDIA_TYPE};stream=watch"
@@ -144,7 +142,7 @@ async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
 
 
 @pytest.mark.parametrize("view", ["", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"])
-async def test_what_a_selector_loses_is_told_as_of_then(api: Any, view: str) -> None:
+async def test_object_leaving_selector_is_sent_as_deleted(api: Any, view: str) -> None:
     """API concepts, Watching: a DELETED event for a selector has the state last selected, as of the change."""
     await api.config("a", team="x")
     url = f"{CONFIGS}?watch=1&labelSelector=team=x&resourceVersion={api.store.revision}"
@@ -156,7 +154,7 @@ async def test_what_a_selector_loses_is_told_as_of_then(api: Any, view: str) -> 
     assert told["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_of_metadata(api: Any) -> None:
+async def test_watch_of_metadata(api: Any) -> None:
     made = await api.config("a")
     accept = f"{MEDIA_TYPE};stream=watch;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     response = await api.send("GET", f"{CONFIGS}?watch=1", accept=accept)
@@ -166,7 +164,7 @@ async def test_a_watch_of_metadata(api: Any) -> None:
     assert told == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
 
 
-async def test_a_watch_in_another_version_than_is_stored(api: Any) -> None:
+async def test_watch_in_another_version_than_stored(api: Any) -> None:
     event = {
         "metadata": {"name": "e"},
         "eventTime": "2026-01-02T03:04:05.000006Z",
@@ -190,18 +188,18 @@ async def test_a_watch_in_another_version_than_is_stored(api: Any) -> None:
     )
 
 
-async def test_a_watch_that_cannot_go_on_ends_with_a_status(api: Any) -> None:
+async def test_expired_watch_ends_with_a_status(api: Any) -> None:
     """API concepts, Watching: an ERROR event holds a `Status`."""
     url = f"{CONFIGS}?watch=1&resourceVersion={api.store.revision}"
     response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch")
-    for name in range(250):  # more than is kept
+    for name in range(250):  # more than the history holds
         await api.config(f"c-{name}")
     [(kind, status)] = messages(b"".join([chunk async for chunk in response.body]))
     assert (kind, status["apiVersion"], status["kind"]) == ("ERROR", "v1", "Status")
     assert (status["code"], status["reason"]) == (410, "Expired")
 
 
-async def test_a_subresource_has_a_message_too(api: Any, stored: list[str]) -> None:
+async def test_scale_has_a_message(api: Any, stored: list[str]) -> None:
     path = next(path for path in stored if "/deployments/" in path)
     found = read((await api("GET", f"{path}/scale", accept=MEDIA_TYPE)).data)
     assert (found["apiVersion"], found["kind"]) == ("autoscaling/v1", "Scale")

@@ -1,4 +1,4 @@
-"""Parameters of writes are judged alike however often, and beside which others, they come."""
+"""Parameters of writes are validated the same, however often and in whichever combination they come."""
 
 from itertools import product
 
@@ -21,7 +21,7 @@ PARAMETERS = st.tuples(st.sampled_from(["dryRun", "fieldManager", "fieldValidati
 VERBS = ("create", "update", "patch")
 
 
-def refused(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
+def invalid_parameters(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
     http = Request("PATCH", "/", tuple(query), {"content-type": media})
     try:
         check_write(APIRequest(http, User("tester"), verb, PODS, "ns", "a", None, last_values(query)))
@@ -40,11 +40,11 @@ def expected(verb: str, media: str, query: list[tuple[str, str]]) -> list[str]:
 
 
 @given(st.lists(st.lists(PARAMETERS, max_size=3), max_size=2))
-def test_writes_with_the_same_parameters_are_refused_for_what_they_are(queries: list[list[tuple[str, str]]]) -> None:
+def test_repeated_parameters_are_rejected_consistently(queries: list[list[tuple[str, str]]]) -> None:
     for verb, media, query in [*product(VERBS, MEDIA, queries)] * 2:
-        assert refused(verb, media, query) == expected(verb, media, query)
+        assert invalid_parameters(verb, media, query) == expected(verb, media, query)
 
 
 @pytest.mark.parametrize("given", [[("dryRun", "none"), ("dryRun", "All")], [("dryRun", "All")]])
-def test_each_value_of_a_repeated_parameter_counts(given: list[tuple[str, str]]) -> None:
-    assert refused("create", MEDIA[1], given) == ["dryRun"] * (len(given) - 1)
+def test_each_value_of_repeated_parameter_is_validated(given: list[tuple[str, str]]) -> None:
+    assert invalid_parameters("create", MEDIA[1], given) == ["dryRun"] * (len(given) - 1)

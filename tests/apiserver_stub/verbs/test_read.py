@@ -1,4 +1,4 @@
-"""Get and list on a store: what each resource version promises (API concepts, Resource version semantics)."""
+"""Get and list on a store: semantics of resource versions (API concepts, Resource version semantics)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def names(listed: dict[str, Any]) -> list[str]:
     return [item["metadata"]["name"] for item in listed["items"]]
 
 
-async def test_get_answers_the_newest_state_for_any_version_there_was(api) -> None:
+async def test_get_returns_latest_state_for_any_past_version(api) -> None:
     made = await api.config("a")
     changed = await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
     for version in ("", "0", made["metadata"]["resourceVersion"], changed["metadata"]["resourceVersion"]):
@@ -27,13 +27,13 @@ async def test_get_answers_the_newest_state_for_any_version_there_was(api) -> No
     [(f"{CONFIGS}/a", errors.UnknownError), (CONFIGS, errors.BadRequest), (f"{CONFIGS}?watch=1", errors.UnknownError)],
 )
 @pytest.mark.parametrize("version", ["abc", "-1", "1.0", "99999999999999999999", "9" * 5000])
-async def test_a_version_that_is_none_is_refused(api, url: str, refusal: type[Exception], version: str) -> None:
-    """As kube-apiserver does it: only a list that asks for none is a bad request."""
+async def test_malformed_resource_version_is_rejected(api, url: str, refusal: type[Exception], version: str) -> None:
+    """As in kube-apiserver: only a list with a malformed version is a bad request."""
     with pytest.raises(refusal, match="resourceVersion"):
         await api("GET", f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
 
 
-async def test_an_update_of_a_version_too_long_to_be_one_is_refused(api) -> None:
+async def test_update_with_overlong_resource_version_is_rejected(api) -> None:
     await api.config("a")
     with pytest.raises(errors.UnknownError, match="resourceVersion"):
         await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a", "resourceVersion": "9" * 5000}})
@@ -41,7 +41,7 @@ async def test_an_update_of_a_version_too_long_to_be_one_is_refused(api) -> None
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("url", [f"{CONFIGS}/a?", f"{CONFIGS}?", f"{CONFIGS}?watch=1&", f"{CONFIGS}?limit=1&"])
-async def test_a_version_from_the_future_is_waited_for_only_briefly(api, url: str) -> None:
+async def test_future_version_times_out_soon(api, url: str) -> None:
     await api.config("a")
     started = monotonic()
     with pytest.raises(errors.Timeout, match="Too large resource version: 1000, current: 3") as caught:
@@ -53,7 +53,7 @@ async def test_a_version_from_the_future_is_waited_for_only_briefly(api, url: st
 
 
 @pytest.mark.virtual
-async def test_a_version_about_to_be_reached_is_waited_for(api) -> None:
+async def test_version_about_to_be_reached_is_awaited(api) -> None:
     import asyncio
 
     async with asyncio.TaskGroup() as group:
@@ -65,7 +65,7 @@ async def test_a_version_about_to_be_reached_is_waited_for(api) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_version_that_is_waited_for_is_answered_as_soon_as_it_is_reached(api) -> None:
+async def test_awaited_version_is_answered_at_once(api) -> None:
     import asyncio
 
     async def read() -> float:
@@ -80,12 +80,12 @@ async def test_a_version_that_is_waited_for_is_answered_as_soon_as_it_is_reached
     assert reading.result() - began == pytest.approx(0.777, abs=0.001)
 
 
-async def test_what_is_not_there_is_not_found(api) -> None:
+async def test_missing_object_is_not_found(api) -> None:
     with pytest.raises(errors.NotFound, match='configmaps "a" not found'):
         await api.get(f"{CONFIGS}/a")
 
 
-async def test_a_list_is_of_its_namespace_or_of_all(api) -> None:
+async def test_list_is_limited_to_namespace_or_covers_all(api) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default-2"}})
     await api.config("a")
     await api.config("b", "default-2")
@@ -94,7 +94,7 @@ async def test_a_list_is_of_its_namespace_or_of_all(api) -> None:
     assert names(await api.get("/api/v1/namespaces")) == ["default", "default-2"]
 
 
-async def test_exact_reads_the_past_and_not_older_the_present(api) -> None:
+async def test_exact_reads_the_past_and_not_older_than_the_present(api) -> None:
     then = (await api.config("a"))["metadata"]["resourceVersion"]
     await api.config("b")
     await api.delete(f"{CONFIGS}/a")
@@ -107,7 +107,7 @@ async def test_exact_reads_the_past_and_not_older_the_present(api) -> None:
         assert (names(present), int(present["metadata"]["resourceVersion"]) > int(then)) == (["b"], True)
 
 
-async def test_pages_show_one_state_whatever_happens_between_them(api) -> None:
+async def test_pages_show_one_consistent_state(api) -> None:
     for name in "abcde":
         await api.config(name)
     await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
@@ -123,7 +123,7 @@ async def test_pages_show_one_state_whatever_happens_between_them(api) -> None:
     assert last["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
 
 
-async def test_pages_with_a_selector_do_not_count_the_rest(api) -> None:
+async def test_pages_with_selector_have_no_remaining_count(api) -> None:
     for name in "abcd":
         await api.config(name, kind="even" if name in "bd" else "odd")
     first = await api.get(f"{CONFIGS}?limit=1&labelSelector=kind%3Deven".replace("%3D", "="))
@@ -134,7 +134,7 @@ async def test_pages_with_a_selector_do_not_count_the_rest(api) -> None:
     assert "continue" not in second["metadata"]
 
 
-async def test_a_token_of_a_revision_that_never_was_is_a_bad_request(api) -> None:
+async def test_token_of_impossible_revision_is_a_bad_request(api) -> None:
     await api.config("a")
     await api.config("b")
     token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
@@ -146,7 +146,7 @@ async def test_a_token_of_a_revision_that_never_was_is_a_bad_request(api) -> Non
     assert names(await api.get(f"{CONFIGS}?limit=1&continue={token}")) == ["b"]
 
 
-async def test_history_that_is_gone_is_expired(api) -> None:
+async def test_compacted_history_is_expired(api) -> None:
     await api.config("a")
     await api.config("b")
     token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
@@ -167,7 +167,7 @@ async def test_history_that_is_gone_is_expired(api) -> None:
      ("fieldSelector=metadata.namespace=default", ["a", "b", "c"]), ("fieldSelector=metadata.namespace=other", []),
      ("fieldSelector=metadata.name=a,metadata.name=b", []), ("fieldSelector=metadata.name=b&labelSelector=!x", [])],
 )  # fmt: skip
-async def test_selectors(api, selector: str, expected: list[str]) -> None:
+async def test_label_and_field_selectors(api, selector: str, expected: list[str]) -> None:
     await api.config("a", x="1")
     await api.config("b", x="1", y="2")
     await api.config("c")
@@ -175,7 +175,7 @@ async def test_selectors(api, selector: str, expected: list[str]) -> None:
     assert names(await api.get(f"/api/v1/configmaps?{selector}")) == expected
 
 
-async def test_fields_of_a_kind_are_selected_where_they_are_stored(api) -> None:
+async def test_fields_are_selected_in_stored_version(api) -> None:
     event = {"metadata": {"name": "e"}, "regarding": {"kind": "Pod", "name": "p"}, "reason": "R", "action": "A",
              "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z",
              "reportingController": "c/c", "reportingInstance": "i"}  # fmt: skip
@@ -194,12 +194,12 @@ async def test_fields_of_a_kind_are_selected_where_they_are_stored(api) -> None:
      "labelSelector=a=(b", "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
      "continue=garbage", "limit=1&continue=W10"],
 )  # fmt: skip
-async def test_selectors_and_tokens_that_mean_nothing_are_bad_requests(api, query: str) -> None:
+async def test_malformed_selectors_and_tokens_are_bad_requests(api, query: str) -> None:
     with pytest.raises(errors.BadRequest):
         await api.get(f"{CONFIGS}?{query}")
 
 
-async def test_kinds_that_share_storage_are_read_in_their_own_version(api) -> None:
+async def test_event_groups_are_read_in_their_own_version(api) -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
              "message": "m", "reason": "R"}  # fmt: skip
     core = await api.post("/api/v1/namespaces/default/events", event)
@@ -213,7 +213,7 @@ async def test_kinds_that_share_storage_are_read_in_their_own_version(api) -> No
 
 
 @pytest.mark.parametrize("count", [1, 3, 6, 7])
-async def test_rows_that_are_gathered_piece_by_piece_are_all_there(api, monkeypatch, count: int) -> None:
+async def test_rows_gathered_in_steps_are_complete(api, monkeypatch, count: int) -> None:
     for module in ("list", "storage"):
         monkeypatch.setattr(f"apiserver_stub.verbs.{module}.AT_ONCE", 3)
     made = [f"c{number}" for number in range(count)]

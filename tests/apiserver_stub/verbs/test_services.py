@@ -1,5 +1,5 @@
-"""Services on a real store: what they are given, what they keep, what others can't have (API concepts, Dry-run, rule 4:
-ports and addresses assigned to Services).
+"""Services on a real store: allocated, preserved and rejected addresses and ports (API concepts, Dry-run, rule 4: ports
+and addresses assigned to Services).
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def allocation() -> Any:
     return allocation_of(NETWORKS, range(30000, 30004))
 
 
-async def test_a_service_is_given_an_address(api) -> None:
+async def test_service_gets_an_address(api) -> None:
     spec = (await api.post(SERVICES, service("a")))["spec"]
     assert spec["clusterIP"] in map(str, NETWORKS[0])
     assert (spec["clusterIPs"], spec["ipFamilies"], spec["ipFamilyPolicy"]) == (
@@ -56,13 +56,15 @@ async def test_a_service_is_given_an_address(api) -> None:
     ("spec", "absent"),
     [({"clusterIP": "None"}, ()), ({"type": "ExternalName", "externalName": "a.b"}, ("clusterIP", "ipFamilies"))],
 )
-async def test_some_services_have_no_address(api, spec: dict[str, Any], absent: tuple[str, ...]) -> None:
+async def test_headless_and_external_services_get_no_address(
+    api, spec: dict[str, Any], absent: tuple[str, ...]
+) -> None:
     found = (await api.post(SERVICES, service("a", **spec)))["spec"]
     assert found.get("clusterIP", "None") == "None"
     assert not set(absent) & set(found)
 
 
-async def test_addresses_are_given_once_until_none_is_left_and_again_when_free(api) -> None:
+async def test_addresses_are_unique_and_reused_after_release(api) -> None:
     made = [await api.post(SERVICES, service(f"s{i}")) for i in range(13)]
     given = {found["spec"]["clusterIP"] for found in made}
     assert len(given) == 13
@@ -74,12 +76,12 @@ async def test_addresses_are_given_once_until_none_is_left_and_again_when_free(a
     assert again["spec"]["clusterIP"] == made[3]["spec"]["clusterIP"]
 
 
-async def test_many_at_once_get_different_ones(api) -> None:
+async def test_concurrent_services_get_different_addresses(api) -> None:
     made = await all_of(*(api.post(SERVICES, service(f"s{i}")) for i in range(13)))
     assert len({found["spec"]["clusterIP"] for found in made}) == 13
 
 
-async def test_the_first_address_is_that_of_this_server(api) -> None:
+async def test_first_address_is_reserved_for_kubernetes_service(api) -> None:
     with pytest.raises(errors.Invalid, match="already allocated"):
         await api.post(SERVICES, service("a", clusterIP="10.0.0.1"))
     found = await api.post(SERVICES, service("kubernetes", clusterIP="10.0.0.1"))
@@ -107,7 +109,9 @@ async def test_the_first_address_is_that_of_this_server(api) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("dry", ["", "?dryRun=All"])
-async def test_what_can_t_be_had_is_refused(api, spec: dict[str, Any], field: str, message: str, dry: str) -> None:
+async def test_unavailable_addresses_and_ports_are_rejected(
+    api, spec: dict[str, Any], field: str, message: str, dry: str
+) -> None:
     held = service("held", clusterIP="10.0.0.5", type="NodePort", ports=[port(80, 30001)])
     await api.post(SERVICES, held)
     with pytest.raises(errors.Invalid) as caught:
@@ -117,7 +121,7 @@ async def test_what_can_t_be_had_is_refused(api, spec: dict[str, Any], field: st
     assert message in caught.value.message
 
 
-async def test_a_dry_run_is_given_what_it_does_not_keep(api) -> None:
+async def test_dry_run_shows_allocations_without_keeping_them(api) -> None:
     """API concepts, Dry-run, rule 2."""
     for _ in range(20):
         shown = await api.post(f"{SERVICES}?dryRun=All", service("a", type="NodePort"))
@@ -127,7 +131,7 @@ async def test_a_dry_run_is_given_what_it_does_not_keep(api) -> None:
     assert await api.post(SERVICES, service("b", **wanted))
 
 
-async def test_a_write_that_fails_keeps_nothing(api) -> None:
+async def test_failed_write_allocates_nothing(api) -> None:
     too_large = service("a", clusterIP="10.0.0.5", externalIPs=["10.1.1.1"] * 400_000)
     with pytest.raises(errors.RequestEntityTooLarge):
         await api.post(SERVICES, too_large)
@@ -135,7 +139,7 @@ async def test_a_write_that_fails_keeps_nothing(api) -> None:
     assert made["spec"]["clusterIP"] == "10.0.0.5"
 
 
-async def test_node_ports_are_given_and_one_number_serves_both_protocols(api) -> None:
+async def test_node_port_is_shared_by_both_protocols(api) -> None:
     both = [port(53), port(53, protocol="UDP"), port(80)]
     made = await api.post(SERVICES, service("dns", type="NodePort", ports=both))
     dns, dns_udp, web = node_ports(made)
@@ -146,7 +150,7 @@ async def test_node_ports_are_given_and_one_number_serves_both_protocols(api) ->
         await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 4)]))
 
 
-async def test_more_node_ports_than_there_are_is_invalid_and_a_full_range_is_told_of_as_such(api) -> None:
+async def test_too_many_node_ports_and_full_range_are_rejected(api) -> None:
     many = [port(n) for n in range(1, 6)]
     with pytest.raises(errors.Invalid, match="takes 5 node ports, and the range has only 4") as caught:
         await api.post(SERVICES, service("a", type="NodePort", ports=many))
@@ -160,7 +164,7 @@ async def test_more_node_ports_than_there_are_is_invalid_and_a_full_range_is_tol
     assert [cause.message for cause in full.value.details.causes] == ["failed to allocate a nodePort: range is full"]
 
 
-async def test_a_load_balancer_has_a_port_to_be_asked_on_and_node_ports_if_it_wants(api) -> None:
+async def test_load_balancer_gets_health_check_and_optional_ports(api) -> None:
     made = await api.post(SERVICES, service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
     assert made["spec"]["healthCheckNodePort"] not in (0, *node_ports(made))
     kept = await api.put(f"{SERVICES}/a", service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
@@ -171,7 +175,7 @@ async def test_a_load_balancer_has_a_port_to_be_asked_on_and_node_ports_if_it_wa
     assert node_ports(bare) == [None]
 
 
-async def test_an_update_keeps_what_it_does_not_mention(api) -> None:
+async def test_update_keeps_unmentioned_allocations(api) -> None:
     made = await api.post(SERVICES, service("a", type="NodePort", ports=[port(80), port(81)]))
     changed = await api.put(f"{SERVICES}/a", service("a", type="NodePort", ports=[port(81), port(80), port(82)]))
     assert changed["spec"]["clusterIPs"] == made["spec"]["clusterIPs"]
@@ -191,9 +195,7 @@ async def test_an_update_keeps_what_it_does_not_mention(api) -> None:
         (("ClusterIP", "ExternalName", "ClusterIP"), True, False),
     ],
 )
-async def test_a_type_takes_and_gives_back_what_it_needs(
-    api, path: tuple[str, ...], address: bool, ports: bool
-) -> None:
+async def test_type_change_allocates_and_releases(api, path: tuple[str, ...], address: bool, ports: bool) -> None:
     first = {"externalName": "a.b"} if path[0] == "ExternalName" else {}
     await api.post(SERVICES, service("a", type=path[0], **first))
     for wanted in path[1:]:
@@ -208,7 +210,7 @@ async def test_a_type_takes_and_gives_back_what_it_needs(
 
 
 @pytest.mark.virtual
-async def test_what_is_taken_is_known_after_a_restart() -> None:
+async def test_allocations_are_known_after_restart() -> None:
     async with Cluster(["--service-cluster-ip-range=10.0.0.0/29"]) as cluster:
         for number in range(4):
             await cluster.client.create(KIND, builders.service(f"s{number}"))
@@ -220,7 +222,7 @@ async def test_what_is_taken_is_known_after_a_restart() -> None:
 
 
 class FailingBackend(MemoryBackend):
-    """Writes nothing while it fails."""
+    """Fails to write while `failing` is set."""
 
     failing = False
 
@@ -231,7 +233,7 @@ class FailingBackend(MemoryBackend):
             super().append(records, done)
 
 
-async def test_a_group_of_writes_that_fails_takes_nothing(api, allocation) -> None:
+async def test_failed_transaction_allocates_nothing(api, allocation) -> None:
     backend = FailingBackend()
     store = WatchCache(EmbeddedStorage(backend))
     await store.start()
@@ -252,15 +254,13 @@ async def test_a_group_of_writes_that_fails_takes_nothing(api, allocation) -> No
 
 
 class TestManyNodePorts:
-    """A service may have as many node ports as the range has; each row is looked at a few times, not once for each
-    port.
-    """
+    """A service may have as many node ports as the range; each row is read a few times, not once for each port."""
 
     @pytest.fixture
     def allocation(self) -> Any:
         return allocation_of(NETWORKS, range(30000, 30400))
 
-    async def test_looking_for_free_ports_takes_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_free_node_ports_are_found_in_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
         looked: list[object] = []
         usual = WatchCache.get
 
@@ -275,7 +275,7 @@ class TestManyNodePorts:
         assert len(set(node_ports(second))) == 98
         assert len(looked) < 4 * 400
 
-    async def test_ports_that_are_named_are_compared_in_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_given_node_ports_are_checked_in_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
         """The stored service is decoded once for all ports that have no row yet."""
         made = await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 101)]))
         decoded: list[bytes] = []

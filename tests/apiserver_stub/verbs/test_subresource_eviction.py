@@ -1,6 +1,4 @@
-"""Evictions on a real store: who may go, what a budget pays, what is refused and then changes nothing
-(API-initiated eviction).
-"""
+"""Evictions on a real store: charged budgets, and rejections that change nothing (API-initiated eviction)."""
 
 from typing import Any
 
@@ -21,16 +19,16 @@ def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options}
 
 
-async def run(api, name: str = "p", **status: Any) -> dict[str, Any]:
-    """A pod that runs."""
+async def create_running_pod(api, name: str = "p", **status: Any) -> dict[str, Any]:
+    """Create a running pod."""
     spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
     made = await api.post(PODS, {"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec})
     ran: dict[str, Any] = await api.put(f"{PODS}/{name}/status", made | {"status": RUNNING | status})
     return ran
 
 
-async def allow(api, allowed: int, name: str = "b", **status: Any) -> None:
-    """A budget that its controller has looked at."""
+async def create_budget(api, allowed: int, name: str = "b", **status: Any) -> None:
+    """Create a budget with an observed status."""
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     made = await api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
     seen = {"disruptionsAllowed": allowed, "observedGeneration": made["metadata"]["generation"], "currentHealthy": 1,
@@ -38,13 +36,13 @@ async def allow(api, allowed: int, name: str = "b", **status: Any) -> None:
     await api.put(f"{BUDGETS}/{name}/status", made | {"status": seen})
 
 
-async def left(api) -> tuple[int, list[str]]:
+async def budget_status(api) -> tuple[int, list[str]]:
     status = (await api.get(f"{BUDGETS}/b"))["status"]
     return status["disruptionsAllowed"], sorted(status.get("disruptedPods", ()))
 
 
-async def test_what_is_made_without_an_object_to_show_has_the_code_201(api) -> None:
-    """A real server answers evictions and bindings so, and says nothing of the pod."""
+async def test_eviction_and_binding_return_201_without_object(api) -> None:
+    """kube-apiserver answers evictions and bindings like this, without the pod."""
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     bound = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
@@ -53,22 +51,22 @@ async def test_what_is_made_without_an_object_to_show_has_the_code_201(api) -> N
         assert (answer.status, answer.tree) == (201, told)
 
 
-async def test_an_eviction_may_be_of_the_older_version(api) -> None:
-    """A real server takes `policy/v1beta1`, which older clients send, and no version that never was."""
-    await run(api)
+async def test_v1beta1_eviction_is_accepted(api) -> None:
+    """kube-apiserver accepts `policy/v1beta1`, which older clients send, and no unknown version."""
+    await create_running_pod(api)
     body = eviction() | {"apiVersion": "policy/v1beta1"}
     assert (await api("POST", f"{PODS}/p/eviction?dryRun=All", body)).status == 201
     with pytest.raises(errors.BadRequest, match="v1beta2"):
         await api("POST", f"{PODS}/p/eviction", body | {"apiVersion": "policy/v1beta2"})
 
 
-async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
-    await run(api)
-    await allow(api, 2)
+async def test_eviction_deletes_pod_and_charges_budget(api) -> None:
+    await create_running_pod(api)
+    await create_budget(api, 2)
     answer = await api("POST", f"{PODS}/p/eviction", eviction())
     assert (answer.status, answer.tree["status"]) == (201, "Success")
     assert "deletionTimestamp" in (await api.get(f"{PODS}/p"))["metadata"]
-    assert await left(api) == (1, ["p"])
+    assert await budget_status(api) == (1, ["p"])
 
 
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -83,10 +81,12 @@ def disrupted(status: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("before", "since_then"), [(None, False), (disrupted("False"), False), (disrupted("True"), True)]
 )
-async def test_an_evicted_pod_says_so(api, before: dict[str, Any] | None, since_then: bool) -> None:
-    """As a real server answers; job controllers tell evictions from failures by that."""
+async def test_evicted_pod_has_disruption_target_condition(
+    api, before: dict[str, Any] | None, since_then: bool
+) -> None:
+    """As in kube-apiserver; job controllers distinguish evictions from failures by it."""
     ready = RUNNING["conditions"]
-    await run(api, conditions=[*([before] if before else []), *ready])
+    await create_running_pod(api, conditions=[*([before] if before else []), *ready])
     await api.post(f"{PODS}/p/eviction", eviction())
     conditions = (await api.get(f"{PODS}/p"))["status"]["conditions"]
     at = 0 if before else 1
@@ -94,8 +94,8 @@ async def test_an_evicted_pod_says_so(api, before: dict[str, Any] | None, since_
     assert (conditions.pop(at), conditions, since == THEN) == (EVICTED, ready, since_then)
 
 
-async def test_a_pod_that_was_deleted_before_is_evicted_all_the_same_but_once(api) -> None:
-    await run(api)
+async def test_deleted_pod_can_be_evicted_once(api) -> None:
+    await create_running_pod(api)
     await api.delete(f"{PODS}/p")
     deleted = await api.get(f"{PODS}/p")
     await api.post(f"{PODS}/p/eviction", eviction())
@@ -106,33 +106,33 @@ async def test_a_pod_that_was_deleted_before_is_evicted_all_the_same_but_once(ap
     assert await api.get(f"{PODS}/p") == evicted
 
 
-async def test_who_is_going_already_is_free(api) -> None:
-    await run(api)
-    await allow(api, 2)
+async def test_repeated_eviction_is_charged_once(api) -> None:
+    await create_running_pod(api)
+    await create_budget(api, 2)
     for _ in range(3):
         await api.post(f"{PODS}/p/eviction", eviction())
-    assert await left(api) == (1, ["p"])
+    assert await budget_status(api) == (1, ["p"])
 
 
 @pytest.mark.parametrize("how", ["options", "query"])
-async def test_a_dry_run_takes_nothing_and_refuses_as_much(api, how: str) -> None:
+async def test_dry_run_is_rejected_or_accepted_without_charge(api, how: str) -> None:
     """API concepts, Dry-run, rule 2."""
-    ran = await run(api)
-    await allow(api, 1)
+    ran = await create_running_pod(api)
+    await create_budget(api, 1)
     url, body = (f"{PODS}/p/eviction", eviction(dryRun=["All"])) if how == "options" else (
         f"{PODS}/p/eviction?dryRun=All", eviction())  # fmt: skip
     for _ in range(2):
         assert (await api.post(url, body))["status"] == "Success"
-    assert (await api.get(f"{PODS}/p"), await left(api)) == (ran, (1, []))
+    assert (await api.get(f"{PODS}/p"), await budget_status(api)) == (ran, (1, []))
     await api.delete(f"{BUDGETS}/b")
-    await allow(api, 0)
+    await create_budget(api, 0)
     with pytest.raises(errors.TooManyRequests):
         await api.post(url, body)
 
 
-async def test_a_budget_without_room_forbids_it(api) -> None:
-    ran = await run(api)
-    await allow(api, 0)
+async def test_exhausted_budget_rejects_eviction(api) -> None:
+    ran = await create_running_pod(api)
+    await create_budget(api, 0)
     with pytest.raises(errors.TooManyRequests, match="would violate the pod's disruption budget") as caught:
         await api.post(f"{PODS}/p/eviction", eviction())
     assert caught.value.details is not None
@@ -141,19 +141,19 @@ async def test_a_budget_without_room_forbids_it(api) -> None:
     assert (await api.delete(f"{PODS}/p"))["kind"] == "Pod"
 
 
-async def test_a_budget_that_is_not_yet_looked_at_forbids_it_for_a_while(api) -> None:
-    await run(api)
-    await allow(api, 1, observedGeneration=0)
+async def test_unobserved_budget_rejects_eviction_with_retry(api) -> None:
+    await create_running_pod(api)
+    await create_budget(api, 1, observedGeneration=0)
     with pytest.raises(errors.TooManyRequests) as caught:
         await api.post(f"{PODS}/p/eviction", eviction())
     assert caught.value.details is not None
     assert caught.value.details.retry_after_seconds == 10
 
 
-async def test_many_at_once_take_no_more_than_there_is(api) -> None:
+async def test_concurrent_evictions_do_not_exceed_budget(api) -> None:
     for number in range(8):
-        await run(api, f"p{number}")
-    await allow(api, 3)
+        await create_running_pod(api, f"p{number}")
+    await create_budget(api, 3)
 
     async def evicted(name: str) -> bool:
         try:
@@ -164,47 +164,47 @@ async def test_many_at_once_take_no_more_than_there_is(api) -> None:
 
     answers = await all_of(*(evicted(f"p{n}") for n in range(8)))
     gone = {f"p{n}" for n, answer in enumerate(answers) if answer}
-    assert await left(api) == (0, sorted(gone))
+    assert await budget_status(api) == (0, sorted(gone))
     assert len(gone) == 3
 
 
-async def test_more_than_one_budget_is_not_supported(api) -> None:
-    ran = await run(api)
-    await allow(api, 1)
-    await allow(api, 1, "c")
+async def test_two_budgets_are_rejected(api) -> None:
+    ran = await create_running_pod(api)
+    await create_budget(api, 1)
+    await create_budget(api, 1, "c")
     with pytest.raises(errors.InternalError, match="has more than one PodDisruptionBudget"):
         await api.post(f"{PODS}/p/eviction", eviction())
     assert await api.get(f"{PODS}/p") == ran
 
 
-async def test_the_pending_and_the_unready_of_a_healthy_budget_are_free(api) -> None:
-    await run(api, "unready", conditions=[])
-    await run(api, "pending", phase="Pending")
-    await allow(api, 0)
+async def test_pending_and_unready_pods_are_not_charged(api) -> None:
+    await create_running_pod(api, "unready", conditions=[])
+    await create_running_pod(api, "pending", phase="Pending")
+    await create_budget(api, 0)
     for name in ("unready", "pending"):
         assert await api.post(f"{PODS}/{name}/eviction", eviction(name))
-    assert await left(api) == (0, [])
+    assert await budget_status(api) == (0, [])
 
 
-async def test_preconditions_are_held_to_and_then_nothing_is_paid(api) -> None:
-    ran = await run(api)
-    await allow(api, 1)
+async def test_failed_preconditions_are_not_charged(api) -> None:
+    ran = await create_running_pod(api)
+    await create_budget(api, 1)
     for presumed in ({"uid": "x"}, {"resourceVersion": "1"}):
         with pytest.raises(errors.Conflict):
             await api.post(f"{PODS}/p/eviction", eviction(preconditions=presumed))
-    assert (await api.get(f"{PODS}/p"), await left(api)) == (ran, (1, []))
+    assert (await api.get(f"{PODS}/p"), await budget_status(api)) == (ran, (1, []))
     known = {"uid": ran["metadata"]["uid"], "resourceVersion": ran["metadata"]["resourceVersion"]}
     assert await api.post(f"{PODS}/p/eviction", eviction(preconditions=known))
 
 
-async def test_another_uid_of_a_pending_pod_is_a_conflict_at_once(api) -> None:
-    await run(api, phase="Pending")
+async def test_uid_precondition_of_pending_pod_is_checked(api) -> None:
+    await create_running_pod(api, phase="Pending")
     with pytest.raises(errors.Conflict, match="UID in the precondition"):
         await api.post(f"{PODS}/p/eviction", eviction(preconditions={"uid": "x"}))
 
 
-async def test_the_options_within_are_those_of_the_delete(api) -> None:
-    await run(api)
+async def test_delete_options_of_eviction_are_applied(api) -> None:
+    await create_running_pod(api)
     await api.post(f"{PODS}/p/eviction", eviction(gracePeriodSeconds=7))
     assert (await api.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 7
 
@@ -220,8 +220,8 @@ async def test_the_options_within_are_those_of_the_delete(api) -> None:
         ("p", eviction(propagationPolicy="Sideways"), errors.Invalid),
     ],
 )
-async def test_what_can_t_be_meant_is_refused(api, url: str, body: dict[str, Any], refusal: type) -> None:
-    ran = await run(api)
+async def test_invalid_eviction_is_rejected(api, url: str, body: dict[str, Any], refusal: type) -> None:
+    ran = await create_running_pod(api)
     with pytest.raises(refusal):
         await api.post(f"{PODS}/{url}/eviction", body)
     assert await api.get(f"{PODS}/p") == ran

@@ -1,4 +1,4 @@
-"""The scale of an object."""
+"""The scale subresource."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ async def deployment(api) -> dict[str, Any]:
     return made
 
 
-async def test_a_scale_is_read(api, deployment) -> None:
+async def test_scale_is_read(api, deployment) -> None:
     scale = await api.get(SCALE)
     assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 0, "selector": "app=a"})
     assert scale["metadata"]["resourceVersion"] == deployment["metadata"]["resourceVersion"]
 
 
-async def test_a_scale_is_replaced_and_patched(api, deployment) -> None:
+async def test_scale_is_replaced_and_patched(api, deployment) -> None:
     scale = await api.get(SCALE)
     changed = await api.put(SCALE, scale | {"spec": {"replicas": 5}})
     assert (changed["kind"], changed["spec"]) == ("Scale", {"replicas": 5})
@@ -54,7 +54,7 @@ async def test_a_scale_is_replaced_and_patched(api, deployment) -> None:
         ({"metadata": {"name": "d", "namespace": "other"}}, errors.BadRequest),
     ],
 )
-async def test_a_scale_that_is_wrong_changes_nothing(api, deployment, change: Any, refusal: type) -> None:
+async def test_invalid_scale_is_rejected(api, deployment, change: Any, refusal: type) -> None:
     scale = await api.get(SCALE)
     with pytest.raises(refusal) as caught:
         await api.put(SCALE, scale | change)
@@ -62,7 +62,7 @@ async def test_a_scale_that_is_wrong_changes_nothing(api, deployment, change: An
     assert await api.get(SCALE) == scale
 
 
-async def test_a_scale_of_nothing_is_not_found(api) -> None:
+async def test_scale_of_missing_object_is_not_found(api) -> None:
     with pytest.raises(errors.NotFound):
         await api.get(SCALE)
     with pytest.raises(errors.NotFound):

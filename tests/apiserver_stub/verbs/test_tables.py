@@ -1,4 +1,4 @@
-"""Tables of what is stored: lists and watches share the rows, and tell how long ago things were when they tell it."""
+"""Tables of stored objects: lists and watches share rows and show current ages."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ async def watch(api, url: str, accept: str = TABLE) -> AsyncIterator[bytes]:
     return body
 
 
-async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
+async def next_row(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
     event = json.loads(await anext(stream))
     (row,) = event["object"]["rows"]
     return event["type"], row["cells"]
@@ -38,28 +38,28 @@ async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
 CONFIG_MAPS = next(info for info in built_in().all() if info.name == "configmaps")
 
 
-def kept_row(api) -> bytes | None:
+def cached_row(api) -> bytes | None:
     row = api.store.get("configmaps", "default/a")
     return api.representations.rows("configmaps", f"table {CONFIG_MAPS.serial} {CONFIG_MAPS.kind}").get(row)
 
 
 @pytest.mark.virtual
-async def test_ages_move_on_while_an_object_stays(api) -> None:
+async def test_ages_advance_while_object_is_unchanged(api) -> None:
     """API concepts, Table representation."""
     await api.config("a")
     first = await table(api, CONFIGS)
-    kept = kept_row(api)
+    kept = cached_row(api)
     assert kept
     await asyncio.sleep(90)
     second = await table(api, CONFIGS)
     assert [found["rows"][0]["cells"] for found in (first, second)] == [["a", 1, "0s"], ["a", 1, "90s"]]
     assert second["rows"][0]["object"] == first["rows"][0]["object"]
-    assert kept_row(api) is kept
+    assert cached_row(api) is kept
     assert (await table(api, f"{CONFIGS}/a"))["rows"] == second["rows"]
 
 
 @pytest.mark.virtual
-async def test_a_change_makes_a_new_row(api) -> None:
+async def test_changed_object_gets_a_new_row(api) -> None:
     await api.config("a")
     assert await cells(api, CONFIGS) == [["a", 1, "0s"]]
     await asyncio.sleep(5)
@@ -70,26 +70,26 @@ async def test_a_change_makes_a_new_row(api) -> None:
 
 
 @pytest.mark.virtual
-async def test_watchers_share_rows_and_each_is_told_how_old_things_are_now(api) -> None:
+async def test_watches_share_rows_and_show_current_ages(api) -> None:
     """API concepts, Watching and Table representation."""
     stream, other = await watch(api, CONFIGS), await watch(api, CONFIGS)
     made = await api.config("a")
-    assert await told(stream) == await told(other) == ("ADDED", ["a", 1, "0s"])
-    kept = kept_row(api)
+    assert await next_row(stream) == await next_row(other) == ("ADDED", ["a", 1, "0s"])
+    kept = cached_row(api)
     assert kept
     await asyncio.sleep(150)
-    assert await told(await watch(api, CONFIGS)) == ("ADDED", ["a", 1, "2m30s"])
+    assert await next_row(await watch(api, CONFIGS)) == ("ADDED", ["a", 1, "2m30s"])
     late = (await api.send("GET", f"{CONFIGS}?watch=1&resourceVersion={int(made['metadata']['resourceVersion']) - 1}",
                            accept=TABLE)).body  # fmt: skip
-    assert await told(late) == ("ADDED", ["a", 1, "2m30s"])
-    assert kept_row(api) is kept
+    assert await next_row(late) == ("ADDED", ["a", 1, "2m30s"])
+    assert cached_row(api) is kept
     await api.delete(f"{CONFIGS}/a")
-    assert [await told(one) for one in (stream, other)] == [("DELETED", ["a", 1, "2m30s"])] * 2
+    assert [await next_row(one) for one in (stream, other)] == [("DELETED", ["a", 1, "2m30s"])] * 2
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("path", ["/api/v1", "/apis/events.k8s.io/v1"])
-async def test_events_of_both_groups_show_the_same(api, path: str) -> None:
+async def test_event_groups_show_the_same_cells(api, path: str) -> None:
     """Each with the metadata and the object of its own version."""
     first, last = "2025-12-31T23:00:00Z", "2025-12-31T23:58:00Z"
     about = {"kind": "Pod", "name": "web", "namespace": "default"}
@@ -100,12 +100,12 @@ async def test_events_of_both_groups_show_the_same(api, path: str) -> None:
     stream = await watch(api, url)
     shown = ["2m", "Normal", "R", "pod/web", "", "c", "m", "60m", 4, "e"]
     assert await cells(api, url) == await cells(api, url) == await cells(api, f"{url}/e") == [shown]
-    assert await told(stream) == ("ADDED", shown)
+    assert await next_row(stream) == ("ADDED", shown)
     (row,) = (await table(api, f"{url}?includeObject=Object"))["rows"]
     assert row["object"] == await api.get(f"{url}/e")
 
 
-async def test_autoscalers_of_both_versions_carry_their_own_metadata(api) -> None:
+async def test_autoscaler_rows_have_metadata_of_their_version(api) -> None:
     pods = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "10"}}}
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
     url = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
@@ -116,15 +116,15 @@ async def test_autoscalers_of_both_versions_carry_their_own_metadata(api) -> Non
         assert row["object"]["metadata"] == (await api.get(f"{url.format(version)}/a"))["metadata"]
 
 
-async def test_old_and_new_tables_come_from_the_same_rows(api) -> None:
+async def test_table_versions_share_rows(api) -> None:
     await api.config("a")
     new, old = await table(api, CONFIGS), await table(api, CONFIGS, f"{TABLE}beta1")
     assert (old["apiVersion"], old["rows"][0]["object"]["apiVersion"]) == ("meta.k8s.io/v1beta1",) * 2
     assert [row["cells"][NAME] for row in old["rows"]] == [row["cells"][NAME] for row in new["rows"]] == ["a"]
-    await told(await watch(api, CONFIGS, f"{TABLE}beta1"))
+    await next_row(await watch(api, CONFIGS, f"{TABLE}beta1"))
 
 
-async def test_the_scale_of_something_is_a_table_too(api) -> None:
+async def test_scale_is_shown_as_table(api) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     await api.post("/apis/apps/v1/namespaces/default/deployments", {"metadata": {"name": "d"}, "spec": spec})
@@ -132,7 +132,7 @@ async def test_the_scale_of_something_is_a_table_too(api) -> None:
     assert (name, desired, available) == ("d", 3, 0)
 
 
-async def test_flow_schemas_come_in_the_order_in_which_they_match(api) -> None:
+async def test_flow_schemas_are_sorted_by_matching_precedence(api) -> None:
     url = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
     for name, precedence in (("a", 9000), ("b", 2), ("c", 1000), ("d", 2)):
         spec = {"matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": "exempt"}}

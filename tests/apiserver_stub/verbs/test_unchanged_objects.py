@@ -1,4 +1,4 @@
-"""Configurations that leave their object as it was, and come again."""
+"""Repeated configurations that leave their object unchanged."""
 
 import threading
 from typing import Any
@@ -14,8 +14,8 @@ MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The managers whose configurations were read."""
+def decoded_managers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The managers whose configurations were decoded."""
     managers: list[str] = []
     usual = verb._application
 
@@ -28,24 +28,24 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-async def applied(apply: Any, deployment: Any, read: list[str]) -> Any:
-    """A deployment that was applied in vain."""
+async def applied(apply: Any, deployment: Any, decoded_managers: list[str]) -> Any:
+    """A deployment after a repeated apply."""
     for _ in range(2):
         found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
-    read.clear()
+    decoded_managers.clear()
     return found
 
 
-async def test_what_changes_nothing_is_not_read_again(
-    api: Any, apply: Any, deployment: Any, read: list[str], applied: Any
+async def test_repeated_configuration_is_not_decoded(
+    api: Any, apply: Any, deployment: Any, decoded_managers: list[str], applied: Any
 ) -> None:
     revision = api.store.revision
     again = await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
-    assert (again.status, again.tree, api.store.revision, read) == (200, applied, revision, [])
+    assert (again.status, again.tree, api.store.revision, decoded_managers) == (200, applied, revision, [])
 
 
-async def test_it_is_read_again_once_the_object_is_another(
-    api: Any, apply: Any, deployment: Any, read: list[str], applied: Any
+async def test_configuration_is_decoded_again_after_a_change(
+    api: Any, apply: Any, deployment: Any, decoded_managers: list[str], applied: Any
 ) -> None:
     await api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
     found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
@@ -53,24 +53,24 @@ async def test_it_is_read_again_once_the_object_is_another(
     await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": 5}}, content_type=MERGE)
     with pytest.raises(Conflict):
         await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
-    assert read == ["one", "one"]
+    assert decoded_managers == ["one", "one"]
 
 
-async def test_what_was_applied_to_one_that_is_gone_makes_another(
-    api: Any, apply: Any, deployment: Any, applied: Any
-) -> None:
+async def test_apply_after_delete_creates_a_new_object(api: Any, apply: Any, deployment: Any, applied: Any) -> None:
     await api("DELETE", f"{DEPLOYMENTS}/d?propagationPolicy=Background")
     made = await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
     assert made.status == 201
     assert made.tree["metadata"]["uid"] != applied["metadata"]["uid"]
 
 
-async def test_others_who_send_the_same_own_it_too(apply: Any, deployment: Any, owners: Any, applied: Any) -> None:
+async def test_second_manager_with_same_configuration_co_owns(
+    apply: Any, deployment: Any, owners: Any, applied: Any
+) -> None:
     found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two")).tree
     assert owners(found)["two", "Apply", ""] == owners(applied)["one", "Apply", ""]
 
 
-async def test_who_is_strict_is_told_what_others_let_pass(api: Any, apply: Any, applied: Any, deployment: Any) -> None:
+async def test_strict_validation_reports_errors_on_repeats(api: Any, apply: Any, applied: Any, deployment: Any) -> None:
     body = b'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","name":"d"},"spec":{"replicas":2}}'
     seen = [(await apply(f"{DEPLOYMENTS}/d", body, "two")).headers["warning"] for _ in range(3)]
     assert len(set(seen)) == 1
@@ -78,7 +78,7 @@ async def test_who_is_strict_is_told_what_others_let_pass(api: Any, apply: Any, 
         await apply(f"{DEPLOYMENTS}/d", body, "two", "fieldValidation=Strict")
 
 
-async def test_the_server_keeps_few(api: Any) -> None:
+async def test_cache_size_is_limited(api: Any) -> None:
     known = UnchangedObjects(most=2)
     calls = [api.call("PATCH", f"{DEPLOYMENTS}/{name}") for name in "abc"]
     for call in calls:
@@ -87,7 +87,7 @@ async def test_the_server_keeps_few(api: Any) -> None:
     assert [known.find(call) is not None for call in calls] == [False, True, True]
 
 
-async def test_what_would_change_an_object_is_shown_each_time(apply: Any, deployment: Any, applied: Any) -> None:
+async def test_changing_dry_run_is_evaluated_each_time(apply: Any, deployment: Any, applied: Any) -> None:
     for _ in range(3):
         shown = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=7), query="dryRun=All")).tree
         assert (shown["spec"]["replicas"], applied["spec"]["replicas"]) == (7, 2)
@@ -96,7 +96,7 @@ async def test_what_would_change_an_object_is_shown_each_time(apply: Any, deploy
 async def test_large_unchanged_object_is_noted_on_the_loop(
     apply: Any, deployment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large configuration is merged in the thread, but only the loop changes what all requests share."""
+    """A large configuration is merged in the thread, but only the loop changes shared state."""
     threads: list[threading.Thread] = []
     usual = UnchangedObjects.note
 

@@ -1,4 +1,4 @@
-"""Updates and patches: preconditions, what belongs to whom, and that nothing is written when nothing changes."""
+"""Updates and patches: preconditions, server-set fields, and unchanged objects."""
 
 import asyncio
 import copy
@@ -28,7 +28,7 @@ async def new_deployment(api) -> dict[str, Any]:
     return made
 
 
-async def test_an_update_replaces_and_counts_up(api) -> None:
+async def test_update_replaces_object_and_increments_generation(api) -> None:
     made = await api.config("a", x="1")
     wanted = copy.deepcopy(made) | {"data": {"k": "new"}}
     del wanted["metadata"]["labels"]
@@ -39,7 +39,7 @@ async def test_an_update_replaces_and_counts_up(api) -> None:
     assert changed["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-async def test_a_stale_update_is_a_conflict(api) -> None:
+async def test_stale_update_is_a_conflict(api) -> None:
     made = await api.config("a")
     await api.put(f"{CONFIGS}/a", made | {"data": {"k": "1"}})
     with pytest.raises(errors.Conflict) as caught:
@@ -51,7 +51,7 @@ async def test_a_stale_update_is_a_conflict(api) -> None:
 
 
 @pytest.mark.parametrize("version", [None, "", "0"])
-async def test_an_update_without_a_version_is_unconditional(api, version: str | None) -> None:
+async def test_update_without_version_is_unconditional(api, version: str | None) -> None:
     made = await api.config("a")
     metadata = {"name": "a"} if version is None else {"name": "a", "resourceVersion": version}
     changed = await api.put(f"{CONFIGS}/a", {"metadata": metadata, "data": {"k": "new"}})
@@ -59,14 +59,14 @@ async def test_an_update_without_a_version_is_unconditional(api, version: str | 
     assert changed["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
 
 
-async def test_some_kinds_want_a_version(api) -> None:
+async def test_some_kinds_require_a_resource_version(api) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     await api.post(leases, {"metadata": {"name": "a"}})
     with pytest.raises(errors.Invalid, match="resourceVersion"):
         await api.put(f"{leases}/a", {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}})
 
 
-async def test_what_changes_nothing_writes_nothing(api) -> None:
+async def test_unchanged_update_writes_nothing(api) -> None:
     made = await api.config("a")
     before = api.store.revision
     assert await api.put(f"{CONFIGS}/a", made) == made
@@ -76,7 +76,7 @@ async def test_what_changes_nothing_writes_nothing(api) -> None:
     assert api.store.revision == before
 
 
-async def test_another_uid_is_another_object(api) -> None:
+async def test_other_uid_is_a_conflict(api) -> None:
     made = await api.config("a")
     other = copy.deepcopy(made)
     other["metadata"]["uid"] = "11111111-1111-4111-8111-111111111111"
@@ -85,7 +85,7 @@ async def test_another_uid_is_another_object(api) -> None:
 
 
 @pytest.mark.parametrize("name", ["b", ""])
-async def test_the_name_is_that_of_the_url(api, name: str) -> None:
+async def test_name_must_match_the_url(api, name: str) -> None:
     await api.config("a")
     with pytest.raises(errors.BadRequest, match="does not match the name on the URL"):
         await api.put(f"{CONFIGS}/a", {"metadata": {"name": name}})
@@ -95,7 +95,7 @@ async def test_the_name_is_that_of_the_url(api, name: str) -> None:
     "metadata",
     [{"name": "b"}, {"name": None}, {"namespace": "other"}, {"uid": "11111111-1111-4111-8111-111111111111"}],
 )
-async def test_a_patch_cannot_change_who_the_object_is(api, metadata: dict[str, str]) -> None:
+async def test_patch_cannot_change_identity(api, metadata: dict[str, str]) -> None:
     made = await api.config("a")
     with pytest.raises(errors.Invalid if "uid" in metadata else errors.BadRequest):
         await api.patch(f"{CONFIGS}/a", {"metadata": metadata})
@@ -105,7 +105,7 @@ async def test_a_patch_cannot_change_who_the_object_is(api, metadata: dict[str, 
 SERVERS = {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 7, "selfLink": "/a"}
 
 
-async def test_what_only_the_server_says_is_ignored(api) -> None:
+async def test_server_set_metadata_is_ignored(api) -> None:
     made = await api.post(CONFIGS, {"metadata": {"name": "a", **SERVERS, "deletionTimestamp": "2001-01-01T00:00:00Z"}})
     assert made["metadata"].keys() & {"generation", "selfLink", "deletionTimestamp"} == set()
     assert made["metadata"]["creationTimestamp"] > "2020"
@@ -113,7 +113,7 @@ async def test_what_only_the_server_says_is_ignored(api) -> None:
     assert await api.patch(f"{CONFIGS}/a", {"metadata": SERVERS}) == made
 
 
-async def test_objects_of_the_cluster_are_in_no_namespace_whatever_they_say(api) -> None:
+async def test_cluster_scoped_objects_drop_the_namespace(api) -> None:
     made = await api.post("/api/v1/nodes", {"metadata": {"name": "n", "namespace": "other"}})
     put = await api.put("/api/v1/nodes/n", {"metadata": {"name": "n", "namespace": "default"}, "spec": {}})
     status = await api.put("/api/v1/nodes/n/status", {"metadata": {"name": "n", "namespace": "x"}, "status": {}})
@@ -130,8 +130,8 @@ async def test_objects_of_the_cluster_are_in_no_namespace_whatever_they_say(api)
         ({"metadata": "x"}, errors.Invalid, errors.Invalid),
     ],
 )
-async def test_a_patch_leaves_the_object_one(api, patch: Any, merged: Any, strategic: Any) -> None:
-    """A type that is taken away comes back; a strategic merge patch gives no other."""
+async def test_patch_cannot_remove_type_or_metadata(api, patch: Any, merged: Any, strategic: Any) -> None:
+    """A removed type is restored; a strategic merge patch cannot set another one."""
     made = await api.config("a")
     for form, refusal in (("merge-patch", merged), ("strategic-merge-patch", strategic)):
         if refusal is None:
@@ -141,14 +141,14 @@ async def test_a_patch_leaves_the_object_one(api, patch: Any, merged: Any, strat
             await api.patch(f"{CONFIGS}/a", patch, form)
 
 
-async def test_what_is_not_there_cannot_be_changed(api) -> None:
+async def test_update_of_missing_object_is_not_found(api) -> None:
     with pytest.raises(errors.NotFound):
         await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a"}})
     with pytest.raises(errors.NotFound):
         await api.patch(f"{CONFIGS}/a", {})
 
 
-async def test_a_put_creates_where_the_kind_allows_it(api) -> None:
+async def test_put_creates_if_the_kind_allows_it(api) -> None:
     endpoints = "/api/v1/namespaces/default/endpoints"
     answer = await api("PUT", f"{endpoints}/a", {"metadata": {"name": "a"}})
     assert (answer.status, answer.tree) == (201, await api.get(f"{endpoints}/a"))
@@ -158,7 +158,7 @@ async def test_a_put_creates_where_the_kind_allows_it(api) -> None:
     assert (await api("PUT", f"{endpoints}/a", {"metadata": {"name": "a"}})).status == 200
 
 
-async def test_the_three_patches(api) -> None:
+async def test_three_patch_types_are_applied(api) -> None:
     await new_deployment(api)
     url = f"{DEPLOYMENTS}/d"
     strategic = {"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "new"}]}}}}
@@ -178,20 +178,20 @@ async def test_the_three_patches(api) -> None:
 
 
 @pytest.mark.parametrize("media", ["application/json", "application/yaml", "text/plain"])
-async def test_other_patches_are_unsupported(api, media: str) -> None:
+async def test_other_patch_types_are_unsupported(api, media: str) -> None:
     await api.config("a")
     with pytest.raises(errors.UnsupportedMediaType, match="application/merge-patch"):
         await api("PATCH", f"{CONFIGS}/a", {}, content_type=media)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1"])
-async def test_a_broken_patch_is_a_bad_request(api, body: bytes) -> None:
+async def test_malformed_patch_is_a_bad_request(api, body: bytes) -> None:
     await api.config("a")
     with pytest.raises(errors.BadRequest):
         await api.patch(f"{CONFIGS}/a", body)
 
 
-async def test_patches_are_validated_like_bodies(api) -> None:
+async def test_patched_objects_are_validated(api) -> None:
     await new_deployment(api)
     url = f"{DEPLOYMENTS}/d"
     with pytest.raises(errors.Invalid, match="expected integer") as refused:
@@ -206,7 +206,7 @@ async def test_patches_are_validated_like_bodies(api) -> None:
     assert "foo" not in answer.tree["spec"]
 
 
-async def test_patches_cannot_grow_an_object_too_deep_to_read(api) -> None:
+async def test_patch_cannot_exceed_maximum_depth(api) -> None:
     deep = json.loads("[" * 190 + "]" * 190)
     headers = {"content-type": "application/json-patch+json"}
     operation = {"op": "add", "path": "/a/b/-", "value": deep}
@@ -216,7 +216,7 @@ async def test_patches_cannot_grow_an_object_too_deep_to_read(api) -> None:
         patch.apply({"a": {"b": [], "c": json.loads("[" * 199 + "]" * 199)}}, ANYTHING)
 
 
-async def test_racing_patches_all_happen(api) -> None:
+async def test_concurrent_patches_all_apply(api) -> None:
     await api.config("a")
     async with asyncio.TaskGroup() as group:
         for n in range(40):
@@ -224,7 +224,7 @@ async def test_racing_patches_all_happen(api) -> None:
     assert len((await api.get(f"{CONFIGS}/a"))["data"]) == 41
 
 
-async def test_racing_updates_of_one_version_happen_once(api) -> None:
+async def test_concurrent_updates_of_one_version_apply_once(api) -> None:
     made = await api.config("a")
 
     async def put(n: int) -> int:
@@ -239,7 +239,7 @@ async def test_racing_updates_of_one_version_happen_once(api) -> None:
     assert sum(task.result() for task in tasks) == 1
 
 
-async def test_dry_runs_show_the_change_and_write_nothing(api) -> None:
+async def test_dry_run_shows_change_and_writes_nothing(api) -> None:
     made = await api.config("a")
     before = api.store.revision
     assert (await api.put(f"{CONFIGS}/a?dryRun=All", made | {"data": {"k": "new"}}))["data"] == {"k": "new"}
@@ -248,7 +248,7 @@ async def test_dry_runs_show_the_change_and_write_nothing(api) -> None:
     assert await api.get(f"{CONFIGS}/a") == made
 
 
-async def test_status_is_written_through_its_own_path_only(api) -> None:
+async def test_status_changes_only_through_its_subresource(api) -> None:
     made = await new_deployment(api)
     url = f"{DEPLOYMENTS}/d"
     wanted = made | {"status": {"replicas": 5}}

@@ -1,4 +1,4 @@
-"""Writers are warned of deprecated fields, and everybody of deprecated kinds."""
+"""Warnings for deprecated fields, and for all requests of deprecated kinds."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ async def _warned(
     return warnings
 
 
-async def test_a_new_object_with_a_deprecated_field(api) -> None:
+async def test_new_object_with_deprecated_field_gets_a_warning(api) -> None:
     (warning,) = await _warned(api, "POST", PODS, _pod({}, nodeSelector={"beta.kubernetes.io/os": "linux"}))
     assert "beta.kubernetes.io/os" in warning
     label = {"metadata": {"labels": {"a": "b"}}}
     assert await _warned(api, "PATCH", f"{PODS}/a", label, "application/merge-patch+json") == ()
 
 
-async def test_an_update_that_changes_a_template(api, deployment) -> None:
+async def test_update_with_invalid_template_reference_gets_a_warning(api, deployment) -> None:
     url = "/apis/apps/v1/namespaces/default/deployments"
     assert await _warned(api, "POST", url, deployment()) == ()
     tree = await api.get(f"{url}/d")
@@ -35,7 +35,7 @@ async def test_an_update_that_changes_a_template(api, deployment) -> None:
     assert "spec.template.spec.imagePullSecrets[0].name" in warning
 
 
-async def test_every_request_for_a_deprecated_kind(api) -> None:
+async def test_requests_for_deprecated_kind_get_a_warning(api) -> None:
     url = "/api/v1/namespaces/default/endpoints"
     for method, path, body in (
         ("POST", url, {"metadata": {"name": "a"}}), ("GET", f"{url}/a", None), ("GET", url, None),
@@ -53,14 +53,14 @@ async def test_apparmor_annotations_of_new_pods_become_fields(api) -> None:
     assert "securityContext" not in second
 
 
-async def test_an_apparmor_annotation_that_says_what_the_pod_says_adds_no_field(api) -> None:
+async def test_matching_apparmor_annotation_adds_no_field(api) -> None:
     profile = {"type": "RuntimeDefault"}
     pod = _pod({f"{APP_ARMOR}c": "runtime/default"}, securityContext={"appArmorProfile": profile})
     assert await _warned(api, "POST", PODS, pod) == ()
     assert "securityContext" not in (await api.get(f"{PODS}/a"))["spec"]["containers"][0]
 
 
-async def test_a_format_that_nobody_checks(api) -> None:
+async def test_unknown_format_gets_a_warning(api) -> None:
     url = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     names = {"plural": "shirts", "singular": "shirt", "kind": "Shirt", "listKind": "ShirtList"}
     sizes = {"a": {"type": "integer", "format": "odd"}, "b": {"type": "string", "format": "date-time"}}
@@ -77,8 +77,8 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
-async def test_duplicate_owner_references_are_kept_once_with_a_warning(api) -> None:
-    """A real server drops the entries that are equal in all fields, keeps the order, and names the uids."""
+async def test_duplicate_owner_references_are_stored_once_with_warning(api) -> None:
+    """kube-apiserver drops the entries that are equal in all fields, keeps the order, and names the uids."""
     owners = [{**OWNER, "name": "z"}, OWNER, {**OWNER, "uid": "2"}, OWNER, {**OWNER, "controller": False}]
     kept = [owner for index, owner in enumerate(owners) if index != 3]
     (warning,) = await _warned(api, "POST", CONFIGS, {"metadata": {"name": "a", "ownerReferences": owners}})
@@ -93,7 +93,7 @@ async def test_duplicate_owner_references_are_kept_once_with_a_warning(api) -> N
     assert await _warned(api, "PUT", f"{CONFIGS}/a", {"metadata": {"name": "a", "ownerReferences": [OWNER]}}) == ()
 
 
-async def test_a_new_pod_is_judged_by_the_name_that_was_drawn_for_it(api) -> None:
+async def test_generated_name_of_pod_is_checked_for_warnings(api) -> None:
     pod = _pod({})
     pod["metadata"] = {"generateName": "web-"}
     assert await _warned(api, "POST", PODS, pod) == ()

@@ -1,4 +1,4 @@
-"""Watches: where they begin, what they select, how they end (API concepts, Watching and Streaming lists)."""
+"""Watches: where they start, what they select, how they end (API concepts, Watching and Streaming lists)."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,25 +26,30 @@ async def read(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]
     return events
 
 
-def told(events: list[dict[str, Any]]) -> list[Event]:
+def types_and_names(events: list[dict[str, Any]]) -> list[Event]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-async def test_without_a_version_it_begins_with_the_state(api, version: str) -> None:
+async def test_watch_without_version_starts_with_current_state(api, version: str) -> None:
     await api.config("a")
     stream = await opened(api, f"{CONFIGS}?watch=1&resourceVersion={version}")
     await api.config("b")
     await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
     await api.delete(f"{CONFIGS}/b")
-    assert told(await read(stream, 4)) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert types_and_names(await read(stream, 4)) == [
+        ("ADDED", "a"),
+        ("ADDED", "b"),
+        ("MODIFIED", "a"),
+        ("DELETED", "b"),
+    ]
 
 
-async def test_with_a_version_it_tells_what_came_after(api) -> None:
+async def test_watch_with_version_delivers_later_changes(api) -> None:
     version = (await api.config("a"))["metadata"]["resourceVersion"]
     await api.config("b")
     stream = await opened(api, f"{CONFIGS}?watch=1&resourceVersion={version}")
-    assert told(await read(stream, 1)) == [("ADDED", "b")]
+    assert types_and_names(await read(stream, 1)) == [("ADDED", "b")]
 
 
 @pytest.mark.parametrize(
@@ -53,17 +58,17 @@ async def test_with_a_version_it_tells_what_came_after(api) -> None:
      "/api/v1/watch/namespaces/default/configmaps/b", f"{CONFIGS}?watch=1&labelSelector=x=1",
      "/api/v1/configmaps?watch=1&labelSelector=x"],
 )  # fmt: skip
-async def test_selections(api, url: str) -> None:
+async def test_watch_applies_selectors(api, url: str) -> None:
     stream = await opened(api, url)
     await api.config("a")
     await api.config("b", x="1")
     await api.delete(f"{CONFIGS}/a")
     await api.delete(f"{CONFIGS}/b")
-    assert told(await read(stream, 2)) == [("ADDED", "b"), ("DELETED", "b")]
+    assert types_and_names(await read(stream, 2)) == [("ADDED", "b"), ("DELETED", "b")]
 
 
 @pytest.mark.virtual
-async def test_it_ends_after_its_timeout(api) -> None:
+async def test_watch_ends_after_its_timeout(api) -> None:
     stream = await opened(api, f"{CONFIGS}?watch=1&timeoutSeconds=7")
     assert [chunk async for chunk in stream] == []
     assert monotonic() == pytest.approx(7)
@@ -71,14 +76,14 @@ async def test_it_ends_after_its_timeout(api) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("query", ["", "&timeoutSeconds=0"])
-async def test_it_ends_within_an_hour_when_it_does_not_say(api, query: str) -> None:
+async def test_watch_without_timeout_ends_within_an_hour(api, query: str) -> None:
     assert [chunk async for chunk in await opened(api, f"{CONFIGS}?watch=1{query}")] == []
     assert 1800 <= monotonic() <= 3600
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("version", ["", "0", "2"])
-async def test_a_streaming_list_ends_with_its_bookmark(api, version: str) -> None:
+async def test_streaming_list_ends_with_bookmark(api, version: str) -> None:
     await api.config("a")
     query = f"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={version}"
     stream = await opened(api, f"{CONFIGS}?{query}&allowWatchBookmarks=true")
@@ -89,11 +94,11 @@ async def test_a_streaming_list_ends_with_its_bookmark(api, version: str) -> Non
     assert (end["object"]["kind"], end["object"]["apiVersion"]) == ("ConfigMap", "v1")
 
 
-async def test_the_state_can_be_left_out(api) -> None:
+async def test_initial_events_can_be_disabled(api) -> None:
     await api.config("a")
     stream = await opened(api, f"{CONFIGS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
     await api.config("b")
-    assert told(await read(stream, 1)) == [("ADDED", "b")]
+    assert types_and_names(await read(stream, 1)) == [("ADDED", "b")]
 
 
 @pytest.mark.parametrize(
@@ -101,18 +106,18 @@ async def test_the_state_can_be_left_out(api) -> None:
     ["sendInitialEvents=true", "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1",
      "resourceVersionMatch=NotOlderThan&resourceVersion=1"],
 )  # fmt: skip
-async def test_streaming_lists_have_rules(api, query: str) -> None:
+async def test_invalid_streaming_list_options_are_rejected(api, query: str) -> None:
     with pytest.raises(errors.Invalid, match="ListOptions"):
         await api("GET", f"{CONFIGS}?watch=1&{query}")
 
 
 @pytest.mark.parametrize("query", ["timeoutSeconds=x", "labelSelector=(", "fieldSelector=data.k=1"])
-async def test_what_cannot_be_read_is_a_bad_request(api, query: str) -> None:
+async def test_invalid_parameter_is_a_bad_request(api, query: str) -> None:
     with pytest.raises(errors.BadRequest):
         await api("GET", f"{CONFIGS}?watch=1&{query}")
 
 
-async def test_events_are_told_in_the_version_and_form_asked_for(api) -> None:
+async def test_events_have_requested_version_and_representation(api) -> None:
     core = await opened(api, "/api/v1/events?watch=1")
     other = await opened(api, "/apis/events.k8s.io/v1/events?watch=1&allowWatchBookmarks=1")
     tables = await opened(api, "/api/v1/events?watch=1", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
@@ -125,7 +130,7 @@ async def test_events_are_told_in_the_version_and_form_asked_for(api) -> None:
     assert (table["kind"], len(table["rows"])) == ("Table", 1)
 
 
-async def test_the_last_of_a_pod_is_that_its_grace_is_over(api) -> None:
+async def test_last_pod_event_has_grace_period_zero(api) -> None:
     pods, options = "/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0}
     for name, deletions in {"at-once": [options], "after-a-grace": [None, options], "collected": []}.items():
         spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
@@ -138,18 +143,18 @@ async def test_the_last_of_a_pod_is_that_its_grace_is_over(api) -> None:
         events = await read(stream, len(deletions) + 1 if deletions else 2)
         graces = [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events]
         versions = [event["object"]["metadata"]["resourceVersion"] for event in events]
-        assert told(events) == [*[("MODIFIED", name)] * (len(events) - 1), ("DELETED", name)]
+        assert types_and_names(events) == [*[("MODIFIED", name)] * (len(events) - 1), ("DELETED", name)]
         assert graces == ([30, 0, 0] if len(deletions) == 2 else [0, 0])
         assert len(set(versions)) == len(versions)
         if deletions:
             assert last["metadata"]["resourceVersion"] == versions[-1]
 
 
-async def test_a_pod_that_is_held_until_its_grace_is_over_is_told_of_once(api) -> None:
+async def test_pod_held_by_finalizer_is_deleted_with_one_event(api) -> None:
     pods = "/api/v1/namespaces/default/pods"
     meta = {"name": "p", "finalizers": ["example.org/x"]}
     made = await api.post(pods, {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     stream = await opened(api, f"{pods}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
     await api.delete(f"{pods}/p")
     await api.patch(f"{pods}/p", {"metadata": {"finalizers": None}})
-    assert told(await read(stream, 2)) == [("MODIFIED", "p"), ("DELETED", "p")]
+    assert types_and_names(await read(stream, 2)) == [("MODIFIED", "p"), ("DELETED", "p")]

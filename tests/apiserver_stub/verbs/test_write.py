@@ -1,4 +1,4 @@
-"""The one function that writes: the order of its steps, what admission is shown, and that nobody's change is lost."""
+"""The function that writes: the order of its steps, what admission sees, and that no update is lost."""
 
 import asyncio
 import json
@@ -30,16 +30,16 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 APPLY = "apply-patch+yaml"
 
 
-def about_all(plugin: Admit) -> list[Rule]:
+def rules_for_all(plugin: Admit) -> list[Rule]:
     return [Rule(plugin, ("create", "update", "delete", "connect"), (ALL,), (ALL,))]
 
 
 @pytest.fixture
 def admit(api) -> Callable[..., None]:
-    """Ask these plugins about everything from now on, by phase."""
+    """Set the admission plugins by phase, for all requests."""
 
     def ask(more: Any = None, **phases: Admit) -> None:
-        admission = Admission.of(**{phase: about_all(plugin) for phase, plugin in phases.items()})
+        admission = Admission.of(**{phase: rules_for_all(plugin) for phase, plugin in phases.items()})
         api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, admission, authorizer=AlwaysAllow()), more)
 
     return ask
@@ -49,8 +49,8 @@ def pod(name: str = "p", **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
-class Seen:
-    """A plugin that remembers what it was shown, as it was."""
+class RecordingPlugin:
+    """A plugin that records copies of what it sees."""
 
     def __init__(self) -> None:
         self.seen: list[Attributes] = []
@@ -58,12 +58,12 @@ class Seen:
     async def __call__(self, attributes: Attributes) -> None:
         self.seen.append(attributes)
 
-    def told(self) -> list[tuple[str, str, str]]:
+    def kinds_seen(self) -> list[tuple[str, str, str]]:
         kinds = [(one.object or {}).get("kind", "") for one in self.seen]
         return [(one.operation, one.subresource, kind) for one, kind in zip(self.seen, kinds, strict=True)]
 
 
-async def test_each_step_finds_the_work_of_those_before_it(api, admit) -> None:
+async def test_each_step_sees_results_of_earlier_steps(api, admit) -> None:
     told: dict[str, Any] = {}
 
     async def mutating(attributes: Attributes) -> None:
@@ -91,8 +91,8 @@ async def test_each_step_finds_the_work_of_those_before_it(api, admit) -> None:
     assert "f:labels" not in json.dumps(entry)
 
 
-async def test_what_breaks_a_rule_is_not_shown_to_validating_admission(api, admit) -> None:
-    phases = {phase: Seen() for phase in ("mutating", "validating", "allocation")}
+async def test_invalid_object_is_not_shown_to_validating_admission(api, admit) -> None:
+    phases = {phase: RecordingPlugin() for phase in ("mutating", "validating", "allocation")}
     admit(**phases)
     with pytest.raises(errors.Invalid):
         await api.post(PODS, pod(name="A_b"))
@@ -103,9 +103,9 @@ async def test_what_breaks_a_rule_is_not_shown_to_validating_admission(api, admi
     assert [len(phase.seen) for phase in phases.values()] == [3, 2, 1]
 
 
-async def test_what_changes_nothing_is_shown_to_validating_admission_and_not_written(api, admit) -> None:
+async def test_unchanged_object_is_validated_but_not_written(api, admit) -> None:
     made = await api.config("a")
-    validating, allocation = Seen(), Seen()
+    validating, allocation = RecordingPlugin(), RecordingPlugin()
     admit(validating=validating, allocation=allocation)
     assert await api.put(f"{CONFIGS}/a", made) == made
     assert await api.patch(f"{CONFIGS}/a", {"data": {"k": "a"}}) == made
@@ -114,7 +114,7 @@ async def test_what_changes_nothing_is_shown_to_validating_admission_and_not_wri
 
 
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
-async def test_who_loses_a_race_begins_again_and_asks_admission_once_more(api, admit, phase: str) -> None:
+async def test_write_that_lost_a_race_repeats_admission(api, admit, phase: str) -> None:
     await api.config("a")
     other = Api(api.store, api.kinds, [])
     shown: list[dict[str, str]] = []
@@ -135,7 +135,7 @@ async def test_who_loses_a_race_begins_again_and_asks_admission_once_more(api, a
     assert await api.get(f"{CONFIGS}/a") == changed
 
 
-async def test_who_holds_to_a_version_is_refused_once_admission_let_another_pass(api, admit) -> None:
+async def test_precondition_is_checked_again_after_admission(api, admit) -> None:
     made = await api.config("a")
     other = Api(api.store, api.kinds, [])
 
@@ -150,7 +150,7 @@ async def test_who_holds_to_a_version_is_refused_once_admission_let_another_pass
 
 
 @pytest.mark.parametrize("media", ["", APPLY])
-async def test_what_is_made_meanwhile_is_not_made_again(api, admit, media: str) -> None:
+async def test_object_created_during_admission_is_not_overwritten(api, admit, media: str) -> None:
     other = Api(api.store, api.kinds, [])
 
     async def slow(attributes: Attributes) -> None:
@@ -169,7 +169,7 @@ async def test_what_is_made_meanwhile_is_not_made_again(api, admit, media: str) 
         await api.post(CONFIGS, mine)
 
 
-async def test_who_is_never_fast_enough_is_told_so(api, admit) -> None:
+async def test_retries_are_limited(api, admit) -> None:
     await api.config("a")
     other, count = Api(api.store, api.kinds, []), 0
 
@@ -201,13 +201,13 @@ CHANGES: Sequence[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("method", "url", "body", "media"), CHANGES)
-async def test_a_dry_run_asks_everybody_and_writes_nothing(
+async def test_dry_run_calls_admission_and_writes_nothing(
     api, admit, deployment, method: str, url: str, body: Any, media: str
 ) -> None:
     await api.config("a")
     await api.post(PODS, pod())
     await api.post(DEPLOYMENTS, deployment())
-    before, mutating, validating = api.store.revision, Seen(), Seen()
+    before, mutating, validating = api.store.revision, RecordingPlugin(), RecordingPlugin()
 
     async def also(attributes: Attributes) -> Sequence[Write]:
         return [Write("configmaps", "default/also", 0, b'{"metadata":{"resourceVersion":"","name":"also"}}')]
@@ -221,13 +221,13 @@ async def test_a_dry_run_asks_everybody_and_writes_nothing(
     assert mutating.seen[0].dry_run
 
 
-async def test_a_deletion_shows_admission_the_old_object_and_its_options(api, admit) -> None:
+async def test_delete_shows_admission_old_object_and_options(api, admit) -> None:
     made = [await api.config(name) for name in ("a", "b")]
-    seen = Seen()
+    seen = RecordingPlugin()
     admit(mutating=seen)
     await api.delete(f"{CONFIGS}/a", {"preconditions": {"uid": made[0]["metadata"]["uid"]}})
     await api.delete(CONFIGS)
-    assert seen.told() == [("delete", "", ""), ("delete", "", "")]
+    assert seen.kinds_seen() == [("delete", "", ""), ("delete", "", "")]
     assert [one.object for one in seen.seen] == [None, None]
     assert [one.old_object for one in seen.seen] == made
     assert [one.name for one in seen.seen] == ["a", "b"]
@@ -238,7 +238,7 @@ async def test_a_deletion_shows_admission_the_old_object_and_its_options(api, ad
     }
 
 
-async def test_a_refused_deletion_leaves_the_object_unmarked(api, admit) -> None:
+async def test_rejected_delete_leaves_object_unmarked(api, admit) -> None:
     made = await api.post(PODS, pod())
 
     async def refuse(attributes: Attributes) -> None:
@@ -250,16 +250,16 @@ async def test_a_refused_deletion_leaves_the_object_unmarked(api, admit) -> None
     assert await api.get(f"{PODS}/p") == made
 
 
-async def test_subresources_of_another_kind_are_shown_as_that(api, admit, deployment) -> None:
+async def test_subresources_are_admitted_as_their_own_kind(api, admit, deployment) -> None:
     await api.post(PODS, pod())
     await api.post(PODS, pod("q"))
     await api.post(DEPLOYMENTS, deployment(replicas=2))
-    seen = Seen()
+    seen = RecordingPlugin()
     admit(mutating=seen)
     await api.patch(f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": 4}})
     await api.post(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}})
     await api.post(f"{PODS}/q/eviction", {"metadata": {"name": "q"}})
-    assert seen.told() == [
+    assert seen.kinds_seen() == [
         ("update", "scale", "Scale"),
         ("create", "binding", "Binding"),
         ("create", "eviction", "Eviction"),
@@ -272,9 +272,9 @@ async def test_subresources_of_another_kind_are_shown_as_that(api, admit, deploy
     assert [one.old_object for one in seen.seen[1:]] == [None, None]
 
 
-async def test_what_admission_makes_of_a_scale_is_what_the_object_gets(api, admit, deployment) -> None:
+async def test_admission_changes_to_scale_are_applied(api, admit, deployment) -> None:
     await api.post(DEPLOYMENTS, deployment(replicas=2))
-    validating = Seen()
+    validating = RecordingPlugin()
 
     async def bound(attributes: Attributes) -> None:
         if attributes.subresource == "scale":
@@ -286,9 +286,9 @@ async def test_what_admission_makes_of_a_scale_is_what_the_object_gets(api, admi
     assert [one.tree["spec"] for one in validating.seen] == [{"replicas": 3}]
 
 
-async def test_a_connection_has_its_place_in_admission(api, admit) -> None:
+async def test_connect_requests_are_admitted(api, admit) -> None:
     await api.post(PODS, pod())
-    seen = Seen()
+    seen = RecordingPlugin()
 
     async def connect(scope: RequestScope, request: APIRequest) -> Reply:
         await scope.admit(request, "connect", {"kind": "PodExecOptions", "apiVersion": "v1", **request.query})
@@ -296,14 +296,12 @@ async def test_a_connection_has_its_place_in_admission(api, admit) -> None:
 
     admit({("exec", "get"): connect}, validating=seen)
     await api("GET", f"{PODS}/p/exec?command=ls")
-    assert seen.told() == [("connect", "exec", "PodExecOptions")]
+    assert seen.kinds_seen() == [("connect", "exec", "PodExecOptions")]
     assert (seen.seen[0].name, seen.seen[0].tree["command"], seen.seen[0].old_object) == ("p", "ls", None)
 
 
 @pytest.mark.parametrize(("expected", "written"), [(0, True), (7, False)])
-async def test_what_allocation_writes_is_written_with_the_object_or_not_at_all(
-    api, admit, expected: int, written: bool
-) -> None:
+async def test_allocated_rows_are_written_with_the_object_atomically(api, admit, expected: int, written: bool) -> None:
     async def also(attributes: Attributes) -> Sequence[Write]:
         data = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"","name":"also"}}'
         return [Write("configmaps", "default/also", expected, data)]
@@ -320,7 +318,7 @@ async def test_what_allocation_writes_is_written_with_the_object_or_not_at_all(
     assert api.store.revision == before
 
 
-async def test_the_servers_own_writes_are_shown_to_nobody(api, admit) -> None:
+async def test_internal_writes_skip_admission(api, admit) -> None:
     await api.post(PODS, pod(labels={"a": "b"}))
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     await api.patch(f"{PODS}/p/status", {"status": ready})
@@ -330,15 +328,15 @@ async def test_the_servers_own_writes_are_shown_to_nobody(api, admit) -> None:
     allowed = {"disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}
     generation = made["metadata"]["generation"]
     await api.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": generation}})
-    seen = Seen()
+    seen = RecordingPlugin()
     admit(mutating=seen)
     await api.post(f"{PODS}/p/eviction", {"metadata": {"name": "p"}})
     assert (await api.get(f"{budgets}/b"))["status"]["disruptionsAllowed"] == 0
-    assert seen.told() == [("create", "eviction", "Eviction")]
+    assert seen.kinds_seen() == [("create", "eviction", "Eviction")]
 
 
 Change = tuple[str, int, int]
-"""How somebody changes the object, the key that is theirs alone, and for how long admission thinks about it."""
+"""The way a writer changes the object, when it starts, and how long admission takes."""
 HOWS = st.sampled_from(["merge", "apply", "json", "put", "labels"])
 
 
@@ -354,8 +352,8 @@ def test_concurrent_writers_never_lose_an_update(kinds: ResourceRegistry) -> Non
 
 
 async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
-    """Make all changes at once; each is found in the end, and each version was answered to one writer only."""
-    async with _thinking(kinds) as api:
+    """Make all changes at once; each is found in the end, and each version was returned to one writer only."""
+    async with _slow_admission_api(kinds) as api:
         await api.config("a")
         tasks = [_change(api, how, f"key{number}", begin, think) for number, (how, begin, think) in enumerate(changes)]
         versions = await all_of(*tasks)
@@ -366,14 +364,14 @@ async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
 
 
 @asynccontextmanager
-async def _thinking(kinds: ResourceRegistry) -> AsyncIterator[Api]:
-    """Verbs whose admission takes as many seconds as a parameter of the request says."""
+async def _slow_admission_api(kinds: ResourceRegistry) -> AsyncIterator[Api]:
+    """Verbs whose admission takes as many seconds as a parameter of the request."""
 
     async def think(attributes: Attributes) -> None:
         await asyncio.sleep(int(attributes.options.get("think", 0)))
 
     async with started_api(kinds) as api:
-        admission = Admission.of(mutating=about_all(think), validating=about_all(think))
+        admission = Admission.of(mutating=rules_for_all(think), validating=rules_for_all(think))
         api.verbs = Verbs(RequestScope(api.store, api.hub, kinds, admission, authorizer=AlwaysAllow()))
         yield api
 
@@ -398,7 +396,7 @@ async def _change(api: Api, how: str, key: str, begin: int, think: int) -> str:
 
 
 async def _put(api: Api, url: str, key: str) -> dict[str, Any]:
-    """Read, change and put, again until nobody was faster."""
+    """Read, change and put, repeated on conflict."""
     while True:
         read = await api.get(f"{CONFIGS}/a")
         try:

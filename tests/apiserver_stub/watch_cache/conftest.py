@@ -1,4 +1,4 @@
-"""Watch caches on backends that hold back what they are given."""
+"""Watch caches on backends that hold writes back."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,7 +17,7 @@ from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.commits import WriteLimits
 from apiserver_stub.watch_cache.hub import Hub
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.watch_cache.watches import Cluster
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster
 
 
 def body(text: str = "") -> bytes:
@@ -29,13 +29,13 @@ def content(store: WatchCache, resource: str = "pods") -> dict[str, int]:
 
 
 async def ready() -> None:
-    """Let everything that can run do so."""
+    """Run everything that is ready on the loop."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 class HeldBackend(MemoryBackend):
-    """A log that finishes a group, well or badly, only when told to."""
+    """A backend that finishes a group, with or without error, only on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class HeldBackend(MemoryBackend):
 
 @pytest.fixture(params=["memory", "sqlite"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backend]:
-    """Gives the same log again and again."""
+    """Open the same log repeatedly."""
     memory = MemoryBackend()
     return lambda: memory if request.param == "memory" else SqliteBackend(tmp_path / "store.db")
 

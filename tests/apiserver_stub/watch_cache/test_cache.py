@@ -1,4 +1,4 @@
-"""The watch cache: transactions, their order, and writes that wait, fail or go away."""
+"""The watch cache: transactions, their order, and writes that wait, fail or are canceled."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -39,7 +39,7 @@ async def test_create_update_delete(store: WatchCache) -> None:
     ]
 
 
-async def test_an_unexpected_row_is_stale(store: WatchCache) -> None:
+async def test_unexpected_revision_is_a_conflict(store: WatchCache) -> None:
     with pytest.raises(RevisionConflict) as absent:
         await store.commit(Write("pods", "a", 7, body()))
     assert (absent.value.key, absent.value.current, absent.value.revision) == ("a", 0, 1)
@@ -53,7 +53,7 @@ async def test_an_unexpected_row_is_stale(store: WatchCache) -> None:
     assert store.revision == 2
 
 
-async def test_of_many_writers_of_one_row_each_gets_its_turn(store: WatchCache) -> None:
+async def test_concurrent_writers_of_one_row_all_succeed(store: WatchCache) -> None:
     await store.commit(Write("pods", "a", 0, body()))
 
     async def increment() -> int:
@@ -73,7 +73,7 @@ async def test_of_many_writers_of_one_row_each_gets_its_turn(store: WatchCache) 
     assert max(task.result() for task in tasks) <= 20
 
 
-async def test_changes_are_told_in_order_and_before_the_writer_goes_on(store: WatchCache) -> None:
+async def test_changes_are_delivered_in_order_before_commit_returns(store: WatchCache) -> None:
     received: list[int] = []
     store.subscribe(lambda changes: received.extend(change.revision for change in changes))
 
@@ -88,7 +88,7 @@ async def test_changes_are_told_in_order_and_before_the_writer_goes_on(store: Wa
     assert store.revision == 301
 
 
-async def test_the_revision_is_stamped_where_it_was_left_empty_and_nowhere_else(store: WatchCache) -> None:
+async def test_resource_version_is_stamped_only_where_empty(store: WatchCache) -> None:
     bodies = {
         b'{"metadata":{"resourceVersion":"","name":"a"},"ref":{"resourceVersion":""}}': (
             b'{"metadata":{"resourceVersion":"%d","name":"a"},"ref":{"resourceVersion":""}}'
@@ -103,7 +103,7 @@ async def test_the_revision_is_stamped_where_it_was_left_empty_and_nowhere_else(
         assert row.data == (kept % row.revision if b"%d" in kept else kept)
 
 
-async def test_writes_of_several_rows_are_made_together_or_not_at_all(store: WatchCache) -> None:
+async def test_multi_row_commit_is_atomic(store: WatchCache) -> None:
     held = await store.commit(Write("addresses", "10.0.0.1", 0, body()))
     with pytest.raises(RevisionConflict):
         await store.commit(Write("services", "a", 0, body()), Write("addresses", "10.0.0.1", 0, body()))
@@ -118,7 +118,7 @@ async def test_writes_of_several_rows_are_made_together_or_not_at_all(store: Wat
     assert received == [["10.0.0.1", "a"]]
 
 
-async def test_nothing_is_visible_before_it_is_durable(held: WatchCache, backend: HeldBackend) -> None:
+async def test_write_is_invisible_until_durable(held: WatchCache, backend: HeldBackend) -> None:
     received: list[Change] = []
     held.subscribe(received.extend)
     async with asyncio.TaskGroup() as group:
@@ -130,9 +130,7 @@ async def test_nothing_is_visible_before_it_is_durable(held: WatchCache, backend
     assert (content(held), held.revision, len(received)) == ({"a": 2}, 2, 1)
 
 
-async def test_a_competitor_hears_of_staleness_once_the_winner_is_visible(
-    held: WatchCache, backend: HeldBackend
-) -> None:
+async def test_conflict_is_raised_after_winning_write_is_visible(held: WatchCache, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(held.commit(Write("pods", "a", 0, body())))
         loser = group.create_task(_stale(held.commit(Write("pods", "a", 0, body()))))
@@ -144,7 +142,7 @@ async def test_a_competitor_hears_of_staleness_once_the_winner_is_visible(
     assert loser.result().current == row.revision
 
 
-async def test_a_competitor_takes_the_place_of_a_write_that_failed(held: WatchCache, backend: HeldBackend) -> None:
+async def test_waiting_write_replaces_failed_write(held: WatchCache, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         failing = group.create_task(_unavailable(held.commit(Write("pods", "a", 0, body()))))
         second = group.create_task(held.commit(Write("pods", "a", 0, body("second"))))
@@ -154,7 +152,7 @@ async def test_a_competitor_takes_the_place_of_a_write_that_failed(held: WatchCa
     assert held.get("pods", "a") is second.result()
 
 
-async def test_a_failed_group_fails_its_writers_and_nothing_else(held: WatchCache, backend: HeldBackend) -> None:
+async def test_failed_group_fails_only_its_writers(held: WatchCache, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         for key in "abc":
             group.create_task(_unavailable(held.commit(Write("pods", key, 0, body()))))
@@ -167,7 +165,7 @@ async def test_a_failed_group_fails_its_writers_and_nothing_else(held: WatchCach
     assert [change.revision for change in held.history("pods").since(0)] == [5]
 
 
-async def test_waiting_writes_are_bounded(held: WatchCache, backend: HeldBackend) -> None:
+async def test_number_of_pending_writes_is_limited(held: WatchCache, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(held.commit(Write("pods", f"{number:02}", 0, body())))
@@ -181,7 +179,7 @@ async def test_waiting_writes_are_bounded(held: WatchCache, backend: HeldBackend
     assert list(content(held).values()) == list(range(2, 22))
 
 
-async def test_waiting_writes_are_bounded_in_bytes() -> None:
+async def test_bytes_of_pending_writes_are_limited() -> None:
     backend = HeldBackend()
     storage = EmbeddedStorage(backend, limits=GroupLimits(size=100))
     store = WatchCache(storage, limits=WriteLimits(size=100))
@@ -194,7 +192,7 @@ async def test_waiting_writes_are_bounded_in_bytes() -> None:
         assert [await backend.finish() for _ in range(4)] == [1, 1, 1, 1]
 
 
-async def test_a_writer_that_goes_away_disturbs_nobody(held: WatchCache, backend: HeldBackend) -> None:
+async def test_canceled_writer_affects_no_others(held: WatchCache, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         first = group.create_task(held.commit(Write("pods", "a", 0, body())))
         second = group.create_task(held.commit(Write("pods", "a", 0, body())))
@@ -208,7 +206,7 @@ async def test_a_writer_that_goes_away_disturbs_nobody(held: WatchCache, backend
     assert third.result().current == row.revision
 
 
-async def test_closing_finishes_what_was_submitted_and_refuses_the_rest(held: WatchCache, backend: HeldBackend) -> None:
+async def test_close_finishes_submitted_writes_and_rejects_new_ones(held: WatchCache, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         writes = [group.create_task(held.commit(Write("pods", str(number), 0, body()))) for number in range(7)]
         refused = group.create_task(_unavailable(held.commit(Write("pods", "x", 0, body()))))

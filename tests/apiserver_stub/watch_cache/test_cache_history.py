@@ -1,4 +1,4 @@
-"""The past that a watch cache can read, across restarts and compaction."""
+"""The history that a watch cache can read, across restarts and compaction."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.apiserver_stub.watch_cache.conftest import HeldBackend, body, content
 pytestmark = pytest.mark.virtual
 
 
-async def test_the_past(store: WatchCache) -> None:
+async def test_past_states_can_be_read(store: WatchCache) -> None:
     for key in "abc":
         await store.commit(Write("pods", key, 0, body()))
     await store.commit(Write("pods", "b", 3, body(), deleted=True))
@@ -46,7 +46,7 @@ async def test_the_past(store: WatchCache) -> None:
         store.snapshot_at("pods", 8)
 
 
-async def test_reading_on_from_a_page_does_not_undo_the_history_again(store: WatchCache) -> None:
+async def test_pages_of_past_state_share_one_snapshot(store: WatchCache) -> None:
     for key in "abc":
         await store.commit(Write("pods", key, 0, body()))
     page = store.snapshot_at("pods", 3)
@@ -57,7 +57,7 @@ async def test_reading_on_from_a_page_does_not_undo_the_history_again(store: Wat
     assert (page.count(after="a"), page.get("b") is not None, page.get("c"), len(page)) == (1, True, None, 2)
 
 
-async def test_few_past_states_are_kept_and_none_beyond_the_history(store: WatchCache) -> None:
+async def test_number_of_cached_past_states_is_limited(store: WatchCache) -> None:
     for number in range(30):
         await store.commit(Write("pods", str(number), 0, body()))
     for revision in range(1, 30):
@@ -67,7 +67,7 @@ async def test_few_past_states_are_kept_and_none_beyond_the_history(store: Watch
     assert len(store._collections["pods"]._past) == 0
 
 
-async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: WatchCache) -> None:
+async def test_old_history_is_trimmed_without_new_writes(store: WatchCache) -> None:
     await store.commit(Write("pods", "a", 0, body()))
     await store.commit(Write("pods", "b", 0, body()))
     await asyncio.sleep(200)
@@ -83,7 +83,7 @@ async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: Watch
     assert store.snapshot_at("nodes", 5).revision == 5
 
 
-async def test_the_history_of_all_resources_together_is_bounded() -> None:
+async def test_total_history_size_is_limited() -> None:
     store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(total=100_000))
     await store.start()
     names = [f"kind{number}" for number in range(20)]
@@ -99,7 +99,7 @@ async def test_the_history_of_all_resources_together_is_bounded() -> None:
     await store.close()
 
 
-async def test_a_restart_finds_everything_including_the_history(reopen: Callable[[], Backend]) -> None:
+async def test_restart_preserves_state_and_history(reopen: Callable[[], Backend]) -> None:
     first = WatchCache(EmbeddedStorage(reopen()))
     await first.start()
     for key in "abc":
@@ -116,7 +116,7 @@ async def test_a_restart_finds_everything_including_the_history(reopen: Callable
     await second.close()
 
 
-async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice(
+async def test_compaction_keeps_needed_rows_and_revisions_increase(
     reopen: Callable[[], Backend],
 ) -> None:
     first = WatchCache(EmbeddedStorage(reopen()))
@@ -139,7 +139,7 @@ async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice
     await second.close()
 
 
-async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: HeldBackend) -> None:
+async def test_compaction_continues_after_failure_and_restart(backend: HeldBackend) -> None:
     store = WatchCache(EmbeddedStorage(backend), Retention(seconds=10))
     await store.start()
     backend.compactable = False
@@ -162,7 +162,7 @@ async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: H
     assert content(again) == {"a": revision}
 
 
-async def test_what_is_too_much_is_forgotten_by_the_storage_at_once() -> None:
+async def test_oversized_history_is_compacted_in_storage() -> None:
     rows = MemoryRows()
     store = WatchCache(MemoryStorage(rows), Retention(total=64 * 1000))
     await store.start()
@@ -175,7 +175,7 @@ async def test_what_is_too_much_is_forgotten_by_the_storage_at_once() -> None:
     await store.close()
 
 
-async def test_a_store_at_rest_has_no_timer(store: WatchCache) -> None:
+async def test_idle_store_has_no_timer(store: WatchCache) -> None:
     await store.commit(Write("pods", "a", 0, body()))
     await asyncio.sleep(400)
     assert store._upkeep._timer is None
@@ -188,9 +188,7 @@ EDITS = st.lists(
 
 @given(edits=EDITS, retention=st.sampled_from([Retention(), Retention(seconds=8), Retention(changes=5)]))
 @settings(max_examples=100, deadline=None)
-def test_any_past_within_the_window_can_be_read_before_and_after_a_restart(
-    edits: list[tuple[str, str]], retention: Retention
-) -> None:
+def test_any_past_in_window_is_readable_after_restart(edits: list[tuple[str, str]], retention: Retention) -> None:
     virtual.run(_check_past(edits, retention))
 
 

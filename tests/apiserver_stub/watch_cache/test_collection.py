@@ -1,4 +1,4 @@
-"""The window of recent changes: bounded by time, count and bytes."""
+"""The window of recent changes: limited by time, count and bytes."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def revisions(found: Window, position: int, limit: int | None = None) -> list[in
     return [one.revision for one in found.since(position, limit)]
 
 
-def test_a_revision_leads_to_the_first_change_after_it() -> None:
+def test_position_is_first_change_after_revision() -> None:
     held = window(Retention(), change(3), change(5), change(9))
     assert [held.position(revision) for revision in (0, 3, 4, 5, 8, 9, 20)] == [0, 1, 1, 2, 2, 3, 3]
     assert revisions(held, 1) == [5, 9]
@@ -30,7 +30,7 @@ def test_a_revision_leads_to_the_first_change_after_it() -> None:
     assert held.end == 3
 
 
-def test_what_is_older_than_the_window_goes_and_positions_stay() -> None:
+def test_expired_changes_are_trimmed_and_positions_remain() -> None:
     held = window(Retention(seconds=10), change(3, at=100), change(5, at=105), change(9, at=111))
     assert [gone.revision for gone in held.trim(now=115)] == [3, 5]
     assert (held.first, held.end, held.trimmed) == (2, 3, 5)
@@ -41,14 +41,14 @@ def test_what_is_older_than_the_window_goes_and_positions_stay() -> None:
 
 
 @pytest.mark.parametrize("retention", [Retention(changes=2), Retention(size=20)])
-def test_the_newest_stay_when_there_are_too_many_or_too_large(retention: Retention) -> None:
+def test_newest_changes_remain_if_count_or_size_is_exceeded(retention: Retention) -> None:
     held = window(retention, *(change(revision, size=10) for revision in range(1, 6)))
     held.trim(now=0)
     assert revisions(held, held.first) == [4, 5]
     assert held.trimmed == 3
 
 
-def test_of_all_windows_together_the_oldest_goes_first() -> None:
+def test_oldest_changes_of_all_windows_are_trimmed_first() -> None:
     pods = window(Retention(), *(change(revision, size=10) for revision in (1, 4, 5)))
     nodes = window(Retention(), *(change(revision, size=10) for revision in (2, 3, 6)))
     leases = window(Retention())
@@ -63,7 +63,7 @@ def test_of_all_windows_together_the_oldest_goes_first() -> None:
     assert (pods.size, nodes.size, pods.trimmed, nodes.trimmed) == (10, 10, 4, 3)
 
 
-def test_nothing_goes_without_need() -> None:
+def test_nothing_is_trimmed_within_limits() -> None:
     held = window(Retention(), change(1), change(2))
     assert held.trim(now=299) == ()
     assert (held.first, held.trimmed) == (0, 0)

@@ -1,4 +1,4 @@
-"""For any writes of rows of two versions, a watch that converts tells what one of rows of one version would tell."""
+"""For any writes of rows of two versions, a converting watch equals a watch of rows of one version."""
 
 import asyncio
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ SELECTIONS = st.builds(
 )
 
 
-class Painter:
-    """Rows of the old version say the length of their colour's name; it takes its time to find out the colour."""
+class ColorConverter:
+    """Rows of the old version have the length of the color's name; the conversion takes time."""
 
     def is_served(self, row: Row) -> bool:
         return "length" not in row.labels
@@ -64,7 +64,9 @@ class Painter:
 
 @given(writes=WRITES, selection=SELECTIONS, begin=st.floats(0, 1), resume=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_the_same_is_told(writes: list[Any], selection: dict[str, Any], begin: float, resume: bool) -> None:
+def test_converted_watch_equals_unconverted_watch(
+    writes: list[Any], selection: dict[str, Any], begin: float, resume: bool
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(converting_watcher, "_MOST", 3)
         patch.setattr(converting_watcher, "_MOST_BYTES", 4000)
@@ -77,7 +79,7 @@ def test_the_same_is_told(writes: list[Any], selection: dict[str, Any], begin: f
 async def _received(
     writes: list[Any], selection: dict[str, Any], begin: int, resume: bool, converting: bool
 ) -> list[bytes]:
-    """The events of a watch from write number `begin` on; with `resume` only of changes."""
+    """The events of a watch from write number `begin` on; with `resume`, only changes."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()))
     await store.start()
     hub = Hub(store, RepresentationCache(store))
@@ -85,7 +87,7 @@ async def _received(
     for number, (key, colour, old, size) in enumerate([*writes, ("x/z", "red", True, 0)]):
         if number == begin:
             options = WatchOptions(start=store.revision if resume else None, **selection)
-            stream = hub.open("pods", "v1", "Pod", options, converter=Painter() if converting else None)
+            stream = hub.open("pods", "v1", "Pod", options, converter=ColorConverter() if converting else None)
         await _write(store, key, colour, size, old=old and converting)
     assert stream is not None
     lines: list[bytes] = []
@@ -94,7 +96,7 @@ async def _received(
             async for chunk in stream:
                 lines += chunk.splitlines()
     except TimeoutError:
-        pass  # nothing more comes
+        pass  # no more events come
     await stream.aclose()
     await store.close()
     return lines

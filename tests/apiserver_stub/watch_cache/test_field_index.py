@@ -1,4 +1,4 @@
-"""An index of a field finds what a look at every row finds, whatever changes while it grows and afterwards."""
+"""A field index agrees with a full scan, whatever changes while it is built and afterwards."""
 
 import json
 from collections.abc import Callable
@@ -18,8 +18,8 @@ KEYS = [f"{namespace}/{name}" for namespace in ("a", "b") for name in ("k", "l",
 NODES = ["", "one", "two"]
 STEPS = st.lists(
     st.one_of(
-        st.integers(0, 3),  # rows that the index takes in
-        st.tuples(st.sampled_from(KEYS), st.sampled_from([*NODES, None])),  # None: the row goes
+        st.integers(0, 3),  # rows added per step of the index
+        st.tuples(st.sampled_from(KEYS), st.sampled_from([*NODES, None])),  # None: the row is deleted
     ),
     max_size=40,
 )
@@ -38,7 +38,7 @@ def scan(rows: OrderedMap[Row], node: str, after: str = "", prefix: str = "") ->
 
 
 @given(begin=st.dictionaries(st.sampled_from(KEYS), st.sampled_from(NODES)), steps=STEPS, node=st.sampled_from(NODES))
-def test_it_finds_what_a_look_at_every_row_finds(
+def test_index_agrees_with_full_scan(
     begin: dict[str, str], steps: list[int | tuple[str, str | None]], node: str
 ) -> None:
     rows = OrderedMap((key, row(key, at)) for key, at in sorted(begin.items()))
@@ -62,7 +62,7 @@ def test_it_finds_what_a_look_at_every_row_finds(
         assert all(rows.get(one.key) is one for one in found)
 
 
-def test_rows_that_cannot_be_read_may_have_any_value() -> None:
+def test_unreadable_rows_match_any_value() -> None:
     broken = CorruptRow("pods", "a/l", 1, b"", decode_error="it is no object")
     rows = OrderedMap([("a/k", row("a/k", "one")), ("a/l", broken), ("a/m", row("a/m", "one"))])
     index = FieldIndex(rows, "spec.nodeName")
@@ -89,12 +89,12 @@ def grown(index: FieldIndex | None) -> FieldIndex:
     return index
 
 
-def test_few_rows_have_no_index() -> None:
+def test_small_collections_are_not_indexed() -> None:
     assert filled(WORTH - 1).index("spec.nodeName") is None
     assert filled(WORTH).index("spec.nodeName") is not None
 
 
-def test_an_index_stays_while_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_dropped_when_unused(monkeypatch: pytest.MonkeyPatch) -> None:
     held = filled(WORTH)
     index = grown(held.index("spec.nodeName"))
     monkeypatch.setattr("apiserver_stub.watch_cache.field_index._LEAST_PATIENCE", 300)
@@ -110,7 +110,7 @@ def test_an_index_stays_while_somebody_asks_for_it(monkeypatch: pytest.MonkeyPat
     assert held.index("spec.nodeName") is not index
 
 
-def test_of_too_many_indexes_the_one_that_nobody_asked_for_goes() -> None:
+def test_least_recently_used_index_is_evicted() -> None:
     held = filled(WORTH)
     made = [held.index(f"spec.{number}") for number in range(MOST)]
     assert held.index("spec.0") is made[0]
@@ -118,7 +118,7 @@ def test_of_too_many_indexes_the_one_that_nobody_asked_for_goes() -> None:
     assert [index is not None and index.dropped for index in made] == [False, True, False, False]
 
 
-def test_what_a_listing_shows_after_a_gap_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relisted_rows_update_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection_module, "WORTH", 1)
     held = filled(3)
     index = grown(held.index("spec.nodeName"))

@@ -1,4 +1,4 @@
-"""Commits that amend one row: made together, each as if it were alone."""
+"""Commits that amend one row: made together, each with its own result."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.joint_commits import Amend
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.common.api.errors import Forbidden, ServiceUnavailable
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.watch_cache.conftest import HeldBackend, body, content, ready
 
@@ -32,14 +32,14 @@ def number(store: WatchCache) -> int:
     return found
 
 
-def one_more(data: bytes, most: int = MOST) -> bytes:
+def incremented(data: bytes, most: int = MOST) -> bytes:
     found: int = json.loads(data)["number"]
     if found >= most:
         raise Forbidden("no more")
     return counter(found + 1)
 
 
-AMEND = Amend(COUNTER, "n/c", one_more)
+AMEND = Amend(COUNTER, "n/c", incremented)
 
 
 def put(key: str, expected: int = 0, text: str = "") -> Write:
@@ -63,7 +63,7 @@ async def outcomes(*commits: "asyncio.Task[Row] | object") -> list[Row | BaseExc
     return await asyncio.gather(*commits, return_exceptions=True)  # type: ignore[call-overload,no-any-return]
 
 
-async def test_many_are_made_in_few_transactions_and_each_counts(store: WatchCache) -> None:
+async def test_many_commits_share_few_transactions(store: WatchCache) -> None:
     rows = await outcomes(*(store.commit(put(f"n/{name}", text=str(name)), AMEND) for name in range(100)))
     assert number(store) == 100
     for name, row in enumerate(rows):
@@ -73,7 +73,7 @@ async def test_many_are_made_in_few_transactions_and_each_counts(store: WatchCac
     assert len(changes) < 10
 
 
-async def test_one_whose_condition_fails_leaves_the_others(store: WatchCache) -> None:
+async def test_failed_condition_affects_no_other_commit(store: WatchCache) -> None:
     await store.commit(put("n/3"))
     gone = Compare("pods", "n/none", 7)
     commits = [store.commit(put(f"n/{name}"), AMEND, *((gone,) if name == 5 else ())) for name in range(10)]
@@ -84,28 +84,28 @@ async def test_one_whose_condition_fails_leaves_the_others(store: WatchCache) ->
     assert len(content(store)) == 9
 
 
-async def test_two_of_the_same_row_come_one_after_the_other(store: WatchCache) -> None:
+async def test_commits_of_same_row_are_serialized(store: WatchCache) -> None:
     found = await outcomes(*(store.commit(put("n/same"), AMEND) for _ in range(3)))
     assert [isinstance(outcome, RevisionConflict) for outcome in found] == [False, True, True]
     assert number(store) == 1
 
 
-async def test_what_the_row_refuses_is_not_made(store: WatchCache) -> None:
-    amend = Amend(COUNTER, "n/c", lambda data: one_more(data, 4))
+async def test_commit_rejected_by_amended_row_is_not_written(store: WatchCache) -> None:
+    amend = Amend(COUNTER, "n/c", lambda data: incremented(data, 4))
     found = await outcomes(*(store.commit(put(f"n/{name}"), amend) for name in range(10)))
     assert [isinstance(outcome, Forbidden) for outcome in found] == [False] * 4 + [True] * 6
     assert number(store) == len(content(store)) == 4
 
 
-async def test_nobody_is_refused_for_one_that_fails(store: WatchCache) -> None:
+async def test_failed_commit_uses_no_capacity(store: WatchCache) -> None:
     await store.commit(put("n/1"))
-    amend = Amend(COUNTER, "n/c", lambda data: one_more(data, 3))
+    amend = Amend(COUNTER, "n/c", lambda data: incremented(data, 3))
     found = await outcomes(*(store.commit(put(f"n/{name}"), amend) for name in range(5)))
     assert [type(outcome).__name__ for outcome in found] == ["Row", "RevisionConflict", "Row", "Row", "Forbidden"]
     assert number(store) == 3
 
 
-async def test_a_row_that_is_gone_is_not_amended(store: WatchCache) -> None:
+async def test_deleted_row_is_not_amended(store: WatchCache) -> None:
     row = store.get(COUNTER, "n/c")
     assert row is not None
     await store.commit(Write(COUNTER, "n/c", row.revision, counter(0), deleted=True))
@@ -113,7 +113,7 @@ async def test_a_row_that_is_gone_is_not_amended(store: WatchCache) -> None:
     assert store.get(COUNTER, "n/c") is None
 
 
-async def test_others_that_write_the_row_take_turns(store: WatchCache) -> None:
+async def test_direct_writes_of_amended_row_are_serialized(store: WatchCache) -> None:
     row = store.get(COUNTER, "n/c")
     assert row is not None
     by_hand = store.commit(Write(COUNTER, "n/c", row.revision, counter(50)))
@@ -121,7 +121,7 @@ async def test_others_that_write_the_row_take_turns(store: WatchCache) -> None:
     assert number(store) == 55
 
 
-async def test_a_change_that_breaks_holds_nobody_up(store: WatchCache) -> None:
+async def test_raising_amendment_affects_no_other_commit(store: WatchCache) -> None:
     def broken(_: bytes) -> bytes:
         raise KeyError("broken")
 
@@ -136,7 +136,7 @@ async def test_a_change_that_breaks_holds_nobody_up(store: WatchCache) -> None:
     assert number(store) == len(content(store))
 
 
-async def test_who_goes_away_while_waiting_counts_nothing() -> None:
+async def test_canceled_commit_is_not_counted() -> None:
     backend = HeldBackend()
     store = WatchCache(EmbeddedStorage(backend))
     await store.start()
@@ -152,7 +152,7 @@ async def test_who_goes_away_while_waiting_counts_nothing() -> None:
     assert number(store) == len(content(store)) == 2
 
 
-async def test_a_store_that_closes_refuses_those_who_wait() -> None:
+async def test_close_rejects_waiting_commits() -> None:
     backend = HeldBackend()
     store = WatchCache(EmbeddedStorage(backend))
     await store.start()

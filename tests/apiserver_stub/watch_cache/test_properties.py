@@ -1,4 +1,4 @@
-"""For any writes and any selector: what a watcher was told amounts to what a list shows, wherever it began."""
+"""For any writes and selector, the events of a watch add up to the result of a list."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ WRITES = st.lists(
     st.tuples(st.sampled_from(["x/a", "x/b", "y/a"]), st.sampled_from(["red", "blue", ""])), min_size=1, max_size=40
 )
 TRIGGERS = {"metadata.namespace": "x", "metadata.labels.colour": "red"}
-"""By path, the value there that all have whom a selection of it selects."""
+"""By path, the value of every object that a selection of the path selects."""
 
 
 def selection_of(namespace: str, labels: str, path: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _selected(store: WatchCache, selection: dict[str, Any]) -> dict[str, str]:
 
 
 async def _follow(stream: WatchStream, state: dict[str, str]) -> None:
-    """Play the events into `state`; each must be possible where it comes, and revisions only rise."""
+    """Apply the events to `state`; each must be valid there, and revisions only increase."""
     reached = 0
     try:
         async with asyncio.timeout(1):
@@ -116,15 +116,15 @@ _STEPS = st.lists(
 
 @given(steps=_STEPS, compacted=st.floats(0, 1), jump=st.sampled_from([0, 5]), leaves=st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_what_is_told_while_the_log_is_read_is_what_a_listing_and_a_watch_tell(
+def test_start_during_writes_equals_list_and_watch(
     steps: list[tuple[str, str, str]], compacted: float, jump: int, leaves: bool
 ) -> None:
     virtual.run(_start_both_ways(steps, int(len(steps) * compacted), jump, leaves))
 
 
-class _Jumping(MemoryBackend):
-    """A log that finds out, when all of it is read, that history begins `jump` behind its end; with `leaves` what is
-    useless cannot be removed.
+class _JumpingBackend(MemoryBackend):
+    """A backend that reports, after its replay, that history begins `jump` after its end; with `leaves`, obsolete
+    records cannot be removed.
     """
 
     jump = 0
@@ -138,7 +138,7 @@ class _Jumping(MemoryBackend):
 
 
 async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, jump: int, leaves: bool) -> None:
-    log = _Jumping()
+    log = _JumpingBackend()
     log.leaves = leaves
     storage, revisions = EmbeddedStorage(log), dict[tuple[str, str], int]()
     await storage.open()
@@ -158,8 +158,8 @@ async def _start_both_ways(steps: list[tuple[str, str, str]], compacted: int, ju
     assert replayed == listed
 
 
-async def _started(log: _Jumping, opened_before: bool) -> Any:
-    """Return all that a cache knows that is started on a log."""
+async def _started(log: _JumpingBackend, opened_before: bool) -> Any:
+    """Return the state of a cache started on a log."""
     storage = EmbeddedStorage(log, StorageRules(lambda data: "bad" if data == b"bad" else ""))
     if opened_before:
         await storage.open()
@@ -174,7 +174,7 @@ async def _started(log: _Jumping, opened_before: bool) -> Any:
 
 
 def _known(store: WatchCache, resource: str) -> Any:
-    """Return rows and changes of a resource, and where its history begins."""
+    """Return rows and changes of a resource, and the start of its history."""
     window = store.history(resource)
     changes = [
         (_described(change.row), _described(change.before), change.deleted) for change in window.since(window.first)

@@ -1,4 +1,4 @@
-"""Watches that speak to a sink at once, and to their reader of the rest, in virtual time."""
+"""Watches that push to a sink at once and leave the rest to their reader, in virtual time."""
 
 import asyncio
 import json
@@ -13,15 +13,15 @@ from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.base.fair_loop import Share, Slices
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
 
 LOWER = EventEncoder("lower", frame=lambda kind, data: PLAIN.event(kind.lower(), data))
 
 
-class Pushed(Seen):
-    """What a stream has said to a sink, and to its reader, who gets an empty chunk to look after the sink."""
+class Pushed(WatchReader):
+    """The chunks pushed to a sink and those read; the reader gets an empty chunk when it should check the sink."""
 
     def __init__(self, stream: WatchStream) -> None:
         super().__init__(stream)
@@ -46,7 +46,7 @@ def pushed(cluster: Cluster, **options: Any) -> Pushed:
     return seen
 
 
-async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(cluster: Cluster) -> None:
+async def test_pushed_events_are_immediate_and_reader_gets_rest(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     seen = pushed(cluster, timeout=90, bookmarks=True)
     await ready()
@@ -62,17 +62,17 @@ async def test_a_stream_with_a_sink_speaks_at_once_and_its_reader_gets_the_rest(
     await cluster.put("ns/c")
     await ready()
     assert seen.looked == 1
-    await cluster.put("ns/d", text="x" * 300_000)  # too much to be said at once
+    await cluster.put("ns/d", text="x" * 300_000)  # too much to be pushed at once
     await asyncio.sleep(30)
     assert seen.short[3:] == ["BOOKMARK - 4", "ADDED c 5", "ADDED d 6", "BOOKMARK - 6"]
     assert seen.ended
 
 
 class PushedBookmarks(Pushed):
-    """What a stream has said to a sink for bookmarks, apart from what it has said to its reader."""
+    """The bookmarks pushed to a sink, separate from the chunks of the reader."""
 
     def __init__(self, stream: WatchStream) -> None:
-        Seen.__init__(self, stream)
+        WatchReader.__init__(self, stream)
         self.is_taken, self.looked = True, 0
         self.sunk: list[bytes] = []
         ObservedStream(stream, lambda: None).push_bookmarks_to(self.take)
@@ -86,7 +86,7 @@ class PushedBookmarks(Pushed):
         return [json.loads(chunk)["object"]["metadata"]["resourceVersion"] for chunk in self.sunk]
 
 
-async def test_bookmarks_go_to_a_sink_for_them_and_all_else_to_the_reader(cluster: Cluster) -> None:
+async def test_bookmarks_are_pushed_and_other_events_read(cluster: Cluster) -> None:
     options = WatchOptions(start=1, timeout=200, bookmarks=True)
     seen = PushedBookmarks(cluster.hub.open("pods", "v1", "Pod", options))
     cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
@@ -106,7 +106,7 @@ async def test_bookmarks_go_to_a_sink_for_them_and_all_else_to_the_reader(cluste
     assert seen.ended
 
 
-async def test_many_streams_with_sinks_speak_in_slices_and_late_ones_without(cluster: Cluster) -> None:
+async def test_many_pushed_watches_are_served_in_slices(cluster: Cluster) -> None:
     slices = Slices(asyncio.get_running_loop())
     Share(slices).enter()
     watches = [pushed(cluster, start=1) for _ in range(100)]
@@ -126,7 +126,7 @@ async def test_many_streams_with_sinks_speak_in_slices_and_late_ones_without(clu
     assert len({id(seen.chunks[1]) for seen in watches}) == 1, "what they say together is put together once"
 
 
-async def test_streams_say_at_once_what_comes_after_a_pause_and_no_round_waits_long(cluster: Cluster) -> None:
+async def test_event_after_a_pause_is_pushed_at_once(cluster: Cluster) -> None:
     Share(Slices(asyncio.get_running_loop())).enter()
     watches = [pushed(cluster, start=1) for _ in range(20)]
     await ready()
@@ -142,7 +142,7 @@ async def test_streams_say_at_once_what_comes_after_a_pause_and_no_round_waits_l
     assert all(seen.short == ["ADDED b 12", "ADDED c 13"] for seen in more)
 
 
-async def test_what_is_put_together_is_for_those_of_the_same_place_and_form(cluster: Cluster) -> None:
+async def test_joined_chunks_are_shared_by_position_and_form(cluster: Cluster) -> None:
     Share(Slices(asyncio.get_running_loop())).enter()
     await cluster.put("ns/z")
     for name in ("ns/a", "of/b", "ns/c"):
@@ -162,7 +162,7 @@ async def test_what_is_put_together_is_for_those_of_the_same_place_and_form(clus
     assert len(whole.events) >= 7
 
 
-async def test_a_stream_that_was_ended_says_nothing_to_a_sink(cluster: Cluster) -> None:
+async def test_ended_stream_pushes_nothing(cluster: Cluster) -> None:
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
     ending = EndingStream(ObservedStream(stream, lambda: None), math.inf)
     chunks: list[bytes] = []
@@ -182,7 +182,7 @@ async def test_a_stream_that_was_ended_says_nothing_to_a_sink(cluster: Cluster) 
     assert len(chunks) == 1
     ending.end()
     assert stream._sink is not None
-    assert stream._sink(b"late")  # in the same round of the loop, before its reader knows
+    assert stream._sink(b"late")  # in the same round of the loop, before its reader runs
     await cluster.put("ns/b")
     await ready()
     assert len(chunks) == 1

@@ -1,4 +1,4 @@
-"""A cache whose watch of the storage breaks off goes on, and becomes what the storage is, whatever was lost."""
+"""A cache whose watch of the storage breaks resumes and catches up, whatever was lost."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import Change
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.errors import ServiceUnavailable
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
@@ -46,8 +46,8 @@ def rows(cache: WatchCache, resource: str = "pods") -> dict[str, int]:
     return {row.key: row.revision for row in cache.snapshot(resource).items()}
 
 
-class Broken(LaggingStorage):
-    """A view that can be out of reach, or show what was before; notes when it is asked for all rows, or a watch."""
+class InterruptibleStorage(LaggingStorage):
+    """A view that can be unreachable, or show an older state; records lists and watches."""
 
     reachable = True
     shows: Callable[[Listing], Listing] = staticmethod(lambda listing: listing)
@@ -66,25 +66,25 @@ class Broken(LaggingStorage):
         return await super().watch(*args)
 
 
-class Two(NamedTuple):
-    """A cache, another whose watch breaks off, and what is between it and the storage."""
+class CachePair(NamedTuple):
+    """A cache, another whose watch can break, and the view between it and the storage."""
 
     one: WatchCache
     other: WatchCache
-    broken: Broken
+    broken: InterruptibleStorage
     hub: Hub
 
     async def lose(self) -> None:
-        """Have the storage forget what the other has not heard of."""
+        """Compact the storage beyond what the other cache has seen."""
         await self.one.storage.compact(self.one.revision)
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[Two]:
+async def two() -> AsyncIterator[CachePair]:
     storage = EmbeddedStorage(MemoryBackend())
-    broken = Broken(storage)
+    broken = InterruptibleStorage(storage)
     other = WatchCache(broken)
-    made = Two(WatchCache(storage), other, broken, Hub(other, RepresentationCache(other)))
+    made = CachePair(WatchCache(storage), other, broken, Hub(other, RepresentationCache(other)))
     await made.one.start()
     await other.start()
     yield made
@@ -93,8 +93,8 @@ async def two() -> AsyncIterator[Two]:
     await other.close()
 
 
-class Watching:
-    """What a watch of the broken cache has told."""
+class RecordedWatch:
+    """The events of a watch of the interrupted cache."""
 
     def __init__(self, hub: Hub, start: int, resource: str = "pods", trigger: tuple[str, str] | None = None) -> None:
         self.stream = hub.open(resource, "v1", "Pod", WatchOptions(start=start, trigger=trigger))
@@ -110,8 +110,8 @@ class Watching:
                 self.events.append((event["type"], item))
 
 
-async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
-    seen = Watching(two.hub, 0)
+async def test_interrupted_watch_resumes(two: CachePair) -> None:
+    seen = RecordedWatch(two.hub, 0)
     await two.one.commit(put("a"))
     two.broken.cut()
     await two.one.commit(put("b"))
@@ -127,12 +127,12 @@ async def test_a_watch_that_breaks_off_goes_on_where_it_was(two: Two) -> None:
     assert two.other.get("pods", "c") is not None
 
 
-async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_difference(two: Two) -> None:
+async def test_watch_that_cannot_resume_relists_and_diffs(two: CachePair) -> None:
     groups: list[list[Change]] = []
     for write in (put("kept"), put("changed"), put("gone"), put("again"), put("n", resource="nodes")):
         await two.one.commit(write)
     assert two.other.revision == 6
-    seen, nodes = Watching(two.hub, 6), Watching(two.hub, 6, "nodes")
+    seen, nodes = RecordedWatch(two.hub, 6), RecordedWatch(two.hub, 6, "nodes")
     two.other.subscribe(lambda changes: groups.append(list(changes)))
     two.broken.cut()
     await two.one.commit(put("changed", 3, "x"))
@@ -161,8 +161,8 @@ async def test_what_cannot_be_resumed_is_listed_and_watchers_are_told_the_differ
     assert nodes.events == [("ADDED", ("1", 16))]
 
 
-async def test_nobody_begins_within_what_was_lost(two: Two) -> None:
-    """Not every change is known there: who begins with one of those that are might miss another."""
+async def test_watch_cannot_start_within_lost_history(two: CachePair) -> None:
+    """Not every change is known there: a watch from a known revision could miss another one."""
     for key in "abc":
         await two.one.commit(put(key))
     two.broken.cut()
@@ -171,7 +171,7 @@ async def test_nobody_begins_within_what_was_lost(two: Two) -> None:
     await two.one.commit(put("d"))
     await two.lose()
     await asyncio.sleep(1)
-    watches = {start: Watching(two.hub, start) for start in range(2, 8)}
+    watches = {start: RecordedWatch(two.hub, start) for start in range(2, 8)}
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert [watches[start].events for start in (5, 6)] == [[("ERROR", 410)]] * 2
@@ -186,13 +186,13 @@ async def test_nobody_begins_within_what_was_lost(two: Two) -> None:
     assert {row.key for row in two.other.snapshot_at("pods", 7).items()} == {"a", "c", "d"}
 
 
-async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: Two) -> None:
-    """As when a storage was restored from an earlier copy, and its revisions were raised."""
+async def test_watch_of_lost_revision_restarts_and_others_continue(two: CachePair) -> None:
+    """As after a restore from an earlier copy with raised revisions."""
     await two.one.commit(put("a"))
     await two.one.commit(put("n", resource="nodes"))
     await two.one.commit(put("a", 2, "lost"))
-    pods, nodes = Watching(two.hub, 4), Watching(two.hub, 4, "nodes")
-    others = Watching(two.hub, 4, trigger=("metadata.name", "b"))
+    pods, nodes = RecordedWatch(two.hub, 4), RecordedWatch(two.hub, 4, "nodes")
+    others = RecordedWatch(two.hub, 4, trigger=("metadata.name", "b"))
     two.broken.cut()
     await two.one.commit(put("m", resource="nodes"))
     await two.lose()
@@ -207,13 +207,13 @@ async def test_a_watch_of_rows_that_were_lost_begins_anew_and_others_go_on(two: 
     assert pods.events == others.events == [("ERROR", 410)]
     assert nodes.events == [("ADDED", ("1", 5))]
     await two.one.commit(put("b"))
-    again = Watching(two.hub, 5)
+    again = RecordedWatch(two.hub, 5)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert again.events == [("ADDED", ("1", 6))]
 
 
-async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_so(two: Two) -> None:
+async def test_unreachable_storage_is_retried_and_reported(two: CachePair) -> None:
     await two.one.commit(put("a"))
     two.broken.reachable = False
     two.broken.cut()
@@ -229,7 +229,7 @@ async def test_a_storage_out_of_reach_is_asked_again_and_again_and_health_says_s
     assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3}, "")
 
 
-async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
+async def test_storage_at_older_revision_is_not_followed(two: CachePair) -> None:
     await two.one.commit(put("a"))
     await two.one.commit(put("b"))
     two.broken.cut()
@@ -244,7 +244,7 @@ async def test_a_storage_that_is_behind_is_not_followed(two: Two) -> None:
     assert (rows(two.other), two.other.problem) == ({"a": 2, "b": 3, "c": 4}, "")
 
 
-async def test_who_waits_for_a_revision_or_a_write_goes_on_when_it_is_listed(two: Two) -> None:
+async def test_waiting_readers_and_writers_continue_after_relist(two: CachePair) -> None:
     await two.one.commit(put("a"))
     two.broken.cut()
     async with asyncio.TaskGroup() as group:
@@ -261,7 +261,7 @@ async def test_who_waits_for_a_revision_or_a_write_goes_on_when_it_is_listed(two
     assert json.loads(deleted.result().data)["text"] == "last"
 
 
-async def test_a_second_loss_forgets_what_was_before_the_first(two: Two) -> None:
+async def test_second_gap_discards_history_before_the_first(two: CachePair) -> None:
     await two.one.commit(put("a"))
     for key in "bc":
         two.broken.cut()
@@ -284,9 +284,7 @@ Step = tuple[str, bool]
     between=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=8),
     behind=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=4),
 )
-def test_whatever_is_lost_the_past_is_either_told_as_it_was_or_not_at_all(
-    before: list[Step], between: list[Step], behind: list[Step]
-) -> None:
+def test_past_after_gap_is_exact_or_unavailable(before: list[Step], between: list[Step], behind: list[Step]) -> None:
     states: list[dict[str, Record]] = [{}, {}]
     collection = Collection(Retention())
 

@@ -1,4 +1,4 @@
-"""What selectors see of a row."""
+"""What selectors read of a row."""
 
 import pytest
 
@@ -25,25 +25,25 @@ DATA = b"""{"metadata":{"name":"a","labels":{"app":"web"}},"type":"Opaque",
         ("metadata.namespace", "ns"),
     ],
 )
-def test_field(path: str, value: str) -> None:
+def test_field_of_row(path: str, value: str) -> None:
     row = Row("pods", "ns/a", 5, DATA)
     assert row.field(path) == value
     assert row.field(path) == value
 
 
-def test_several_fields_are_remembered_side_by_side() -> None:
+def test_several_fields_are_cached() -> None:
     row = Row("pods", "ns/a", 5, DATA)
     assert [row.field(p) for p in ("spec.nodeName", "type", "spec.replicas")] == ["né", "Opaque", "3"]
     row.hold((b"{", b"}"))
     assert [row.field(p) for p in ("spec.nodeName", "type", "spec.replicas")] == ["né", "Opaque", "3"]
 
 
-def test_labels() -> None:
+def test_labels_of_row() -> None:
     assert Row("pods", "ns/a", 5, DATA).labels == {"app": "web"}
     assert Row("pods", "ns/a", 5, b'{"metadata":{"labels":null}}').labels == {}
     assert Row("pods", "ns/a", 5, b"{}").labels == {}
 
 
-def test_names() -> None:
+def test_namespace_and_name_of_row() -> None:
     assert (Row("nodes", "n1", 5, DATA).namespace, Row("nodes", "n1", 5, DATA).name) == ("", "n1")
     assert (Row("pods", "ns/a", 5, DATA).namespace, Row("pods", "ns/a", 5, DATA).name) == ("ns", "a")

@@ -1,4 +1,4 @@
-"""Objects held in pieces are the same objects, and similar ones share most of their bytes."""
+"""Objects held in pieces are unchanged, and similar ones share most of their bytes."""
 
 import asyncio
 import json
@@ -37,15 +37,15 @@ def pod(name: str, node: str = "node-1", image: str = "web", **more: object) -> 
     return json.dumps(tree).encode()
 
 
-def held(objects: Iterable[tuple[bytes, ...] | None]) -> int:
-    """Return how many bytes all of the pieces have, each counted once."""
+def size_of_pieces(objects: Iterable[tuple[bytes, ...] | None]) -> int:
+    """Return the total bytes of all pieces, each counted once."""
     pieces = {id(piece): len(piece) for parts in objects if parts for piece in parts}
     return sum(pieces.values())
 
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[bytes]:
-    """Objects of a few shapes, whose values are anything."""
+    """Objects of a few shapes with any values."""
     made = []
     for shape in draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=30)):
         tree = {"shape": shape * 20, "a": draw(WORDS), "fixed": {"x" * 30: shape, "y": "z" * 90}, "b": draw(WORDS)}
@@ -54,7 +54,7 @@ def documents(draw: st.DrawFn) -> list[bytes]:
 
 
 @given(documents())
-def test_pieces_are_the_object(objects: list[bytes]) -> None:
+def test_pieces_join_to_the_object(objects: list[bytes]) -> None:
     templates = Templates()
     for data in objects:
         pieces = templates.cut(data)
@@ -62,7 +62,7 @@ def test_pieces_are_the_object(objects: list[bytes]) -> None:
 
 
 @given(st.lists(st.binary(max_size=400) | st.integers(0, 3).map(lambda n: b'"a":"%d"' % n * 60), max_size=30))
-def test_so_they_are_whatever_the_bytes_are(objects: list[bytes]) -> None:
+def test_pieces_of_any_bytes_join_to_them(objects: list[bytes]) -> None:
     templates = Templates()
     for data in objects:
         pieces = templates.cut(data)
@@ -78,21 +78,21 @@ def test_so_they_are_whatever_the_bytes_are(objects: list[bytes]) -> None:
     ],
     ids=["of one template", "of many templates", "with different labels"],
 )
-def test_similar_objects_share_most(objects: list[bytes]) -> None:
+def test_similar_objects_share_most_bytes(objects: list[bytes]) -> None:
     templates = Templates()
     cut = [templates.cut(data) for data in objects]
     whole = sum(len(data) for data, pieces in zip(objects, cut, strict=True) if pieces is None)
-    assert held(cut) + whole < sum(map(len, objects)) / 3
+    assert size_of_pieces(cut) + whole < sum(map(len, objects)) / 3
 
 
-def test_objects_that_are_like_no_other_are_seldom_looked_at() -> None:
+def test_unique_objects_are_rarely_compared() -> None:
     templates = Templates()
     strange = [json.dumps({f"{n}-{k}": f"{k}+{n}" for k in range(60)}).encode() for n in range(500)]
     assert not any(map(templates.cut, strange))
     assert sum(pieces is not None for pieces in (templates.cut(pod(f"web-{n}")) for n in range(2000))) > 900
 
 
-def test_long_values_of_one_letter_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_of_one_letter_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     usual = shared_bytes._alike
     monkeypatch.setattr(shared_bytes, "_alike", lambda *of: looked.append(0) or usual(*of))
@@ -102,7 +102,7 @@ def test_long_values_of_one_letter_are_passed_over(monkeypatch: pytest.MonkeyPat
     assert 0 < len(looked) < 80
 
 
-def test_rows_that_were_just_written_are_whole() -> None:
+def test_recently_written_rows_are_not_packed() -> None:
     packer = RowPacker()
     rows = [Row("pods", f"ns/web-{n}", n, pod(f"web-{n}")) for n in range(1100)]
     wanted = [row.data for row in rows]
@@ -115,7 +115,7 @@ def test_rows_that_were_just_written_are_whole() -> None:
     assert [row.size for row in rows] == list(map(len, wanted))
 
 
-def test_rows_that_cannot_be_read_or_are_very_large_are_left_alone() -> None:
+def test_unreadable_and_very_large_rows_are_not_packed() -> None:
     packer = RowPacker()
     corrupt = [CorruptRow("pods", f"ns/{n}", n, b"x" * 500, decode_error="damaged") for n in range(5)]
     large = [Row("configmaps", f"ns/{n}", n, pod("a" * 20_000)) for n in range(5)]
@@ -130,7 +130,7 @@ async def opened(path: Path) -> WatchCache:
     return store
 
 
-async def test_a_cache_packs_what_it_writes_and_what_it_finds(tmp_path: Path) -> None:
+async def test_cache_packs_written_and_loaded_rows(tmp_path: Path) -> None:
     wanted = {f"ns/web-{n:04}": pod(f"web-{n:04}").replace(b'"1"', b'""', 1) for n in range(1300)}
     store = await opened(tmp_path / "store.db")
     writes = (store.commit(Write("pods", key, 0, data.replace(b": ", b":"))) for key, data in wanted.items())
@@ -149,7 +149,7 @@ async def test_a_cache_packs_what_it_writes_and_what_it_finds(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("past", ["listed", "replayed"])
-async def test_a_cache_packs_what_others_have_written_before_it_began(past: str) -> None:
+async def test_cache_packs_rows_of_other_servers(past: str) -> None:
     storage = EmbeddedStorage(MemoryBackend())
     first, second = WatchCache(storage), WatchCache(storage)
     await first.start()

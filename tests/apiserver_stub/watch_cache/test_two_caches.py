@@ -1,4 +1,4 @@
-"""Two servers' caches of one storage: nothing that one relies on is a promise within its process."""
+"""The caches of two servers on one storage: no guarantee depends on a single process."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from apiserver_stub.storage.interface import Listing, RevisionConflict, TooNew, 
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.row import Change, Row
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 pytestmark = pytest.mark.virtual
@@ -41,8 +41,8 @@ async def ready() -> None:
         await asyncio.sleep(0)
 
 
-class Two(NamedTuple):
-    """A cache, another that may be late, and what they are copies of."""
+class CachePair(NamedTuple):
+    """A cache, another that can be late, and their storage."""
 
     one: WatchCache
     other: WatchCache
@@ -51,12 +51,12 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[Two]:
+async def two() -> AsyncIterator[CachePair]:
     log = MemoryBackend()
     storage = EmbeddedStorage(log)
     late = LaggingStorage(storage)
     ttls = {"events": HOUR}
-    made = Two(WatchCache(storage, ttls=ttls), WatchCache(late, Retention(seconds=200), ttls=ttls), late, log)
+    made = CachePair(WatchCache(storage, ttls=ttls), WatchCache(late, Retention(seconds=200), ttls=ttls), late, log)
     await made.one.start()
     await made.other.start()
     yield made
@@ -64,7 +64,7 @@ async def two() -> AsyncIterator[Two]:
     await made.other.close()
 
 
-async def test_each_sees_what_the_other_writes_in_one_order(two: Two) -> None:
+async def test_both_caches_see_all_writes_in_one_order(two: CachePair) -> None:
     received: dict[str, list[int]] = {"one": [], "other": []}
     two.one.subscribe(lambda changes: received["one"].extend(change.revision for change in changes))
     two.other.subscribe(lambda changes: received["other"].extend(change.revision for change in changes))
@@ -88,7 +88,7 @@ async def test_each_sees_what_the_other_writes_in_one_order(two: Two) -> None:
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.5])
-async def test_who_loses_a_race_finds_what_won_and_then_wins(two: Two, lag: float) -> None:
+async def test_loser_of_race_sees_winning_row_and_retries(two: CachePair, lag: float) -> None:
     await two.one.commit(put("a", text="0"))
     tries: list[int] = []
     lost: list[tuple[int, int, Row | None]] = []
@@ -126,7 +126,7 @@ async def test_who_loses_a_race_finds_what_won_and_then_wins(two: Two, lag: floa
     assert history(two.one) == history(two.other)
 
 
-async def test_a_consistent_read_sees_what_another_server_has_acknowledged(two: Two) -> None:
+async def test_consistent_read_sees_writes_of_other_server(two: CachePair) -> None:
     two.late.held = True
     row = await two.one.commit(put("a"))
     assert two.other.get("pods", "a") is None
@@ -138,12 +138,12 @@ async def test_a_consistent_read_sees_what_another_server_has_acknowledged(two: 
     seen = two.other.get("pods", "a")
     assert seen is not None
     assert (seen.revision, seen.data) == (row.revision, row.data)
-    with pytest.raises(StopIteration):  # here there is nothing to wait for
+    with pytest.raises(StopIteration):  # nothing is pending here
         two.one.wait_for_latest().send(None)
 
 
-async def test_a_writer_reads_its_own_write(two: Two) -> None:
-    """Until it is visible here it counts as pending, for those who write the same row here and who allocate."""
+async def test_write_is_pending_until_visible_in_own_cache(two: CachePair) -> None:
+    """Until it is visible here it counts as pending, for writers of the same row and for allocation."""
     two.late.held = True
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(two.other.commit(put("a")))
@@ -161,7 +161,7 @@ async def test_a_writer_reads_its_own_write(two: Two) -> None:
     assert two.other.turn(("pods", "a")) is None
 
 
-async def test_a_conflict_is_told_once_its_cause_is_visible(two: Two) -> None:
+async def test_conflict_is_raised_once_its_cause_is_visible(two: CachePair) -> None:
     two.late.held = True
     created = await two.one.commit(put("a"))
     deleted = await two.one.commit(delete("b", (await two.one.commit(put("b"))).revision))
@@ -174,7 +174,7 @@ async def test_a_conflict_is_told_once_its_cause_is_visible(two: Two) -> None:
     assert two.other.revision == deleted.revision
 
 
-async def test_the_row_of_a_write_is_answered_even_if_it_was_overtaken(two: Two) -> None:
+async def test_commit_returns_its_row_even_if_overwritten(two: CachePair) -> None:
     two.late.held = True
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(two.other.commit(put("a", text="mine")))
@@ -189,7 +189,7 @@ async def test_the_row_of_a_write_is_answered_even_if_it_was_overtaken(two: Two)
     assert b"theirs" in newest.data
 
 
-async def test_a_writer_waits_for_a_late_cache_for_three_seconds_and_has_what_it_wrote_then(two: Two) -> None:
+async def test_commit_waits_3_seconds_for_a_late_cache(two: CachePair) -> None:
     begun = asyncio.get_running_loop().time()
     two.late.held = True
     async with asyncio.TaskGroup() as group:
@@ -208,7 +208,7 @@ async def test_a_writer_waits_for_a_late_cache_for_three_seconds_and_has_what_it
     assert [(revision, deleted) for revision, _, _, deleted in history(two.other)] == [(2, False), (3, True)]
 
 
-async def test_of_a_conflict_that_stays_invisible_nobody_is_told_to_try_again(two: Two) -> None:
+async def test_invisible_conflict_is_not_retried(two: CachePair) -> None:
     created = await two.one.commit(put("a"))
     two.late.held = True
     changed = await two.one.commit(put("a", created.revision))
@@ -218,7 +218,7 @@ async def test_of_a_conflict_that_stays_invisible_nobody_is_told_to_try_again(tw
     await two.other.commit(put("a", changed.revision))
 
 
-async def test_a_late_cache_is_closed_all_the_same(two: Two) -> None:
+async def test_late_cache_can_be_closed(two: CachePair) -> None:
     late = LaggingStorage(two.one.storage)
     third = WatchCache(late)
     await third.start()
@@ -232,7 +232,7 @@ async def test_a_late_cache_is_closed_all_the_same(two: Two) -> None:
     assert writing.result().key == "a"
 
 
-async def test_a_writer_that_goes_away_leaves_no_promise_behind(two: Two) -> None:
+async def test_canceled_writer_leaves_no_pending_write(two: CachePair) -> None:
     two.late.held = True
     writing = asyncio.ensure_future(two.other.commit(put("a")))
     await ready()
@@ -244,7 +244,7 @@ async def test_a_writer_that_goes_away_leaves_no_promise_behind(two: Two) -> Non
     assert two.other.get("pods", "a") is not None
 
 
-async def test_several_rows_come_together_or_not_at_all(two: Two) -> None:
+async def test_multi_row_commit_is_delivered_atomically(two: CachePair) -> None:
     groups: list[list[str]] = []
     two.other.subscribe(lambda changes: groups.append([change.row.key for change in changes]))
     row = await two.one.commit(put("s", resource="services"), put("10.0.0.1", resource="addresses"))
@@ -256,7 +256,7 @@ async def test_several_rows_come_together_or_not_at_all(two: Two) -> None:
     assert groups == [["10.0.0.1", "s"]]
 
 
-async def test_a_row_expires_once(two: Two) -> None:
+async def test_row_expires_once(two: CachePair) -> None:
     received: list[Change] = []
     two.other.subscribe(received.extend)
     await two.one.commit(put("a", resource="events"))
@@ -268,14 +268,14 @@ async def test_a_row_expires_once(two: Two) -> None:
     ]  # fmt: skip
 
 
-async def test_compaction_by_both_harms_neither(two: Two) -> None:
+async def test_compaction_by_both_servers_is_harmless(two: CachePair) -> None:
     revision = 0
     for _ in range(50):
         revision = (await two.one.commit(put("a", revision))).revision
         await asyncio.sleep(10)
     assert 30 <= len(history(two.one)) <= 31
     assert 19 <= len(history(two.other)) <= 21
-    assert 20 <= len(two.log._records) <= 24  # what the one needs that keeps less
+    assert 20 <= len(two.log._records) <= 24  # what the cache with the shorter history leaves
     assert await two.late.oldest_revision() < revision
     late = WatchCache(EmbeddedStorage(two.log.copy()))
     await late.start()
@@ -286,7 +286,7 @@ async def test_compaction_by_both_harms_neither(two: Two) -> None:
     assert two.one._upkeep._timer is two.other._upkeep._timer is None
 
 
-async def test_a_cache_that_starts_while_another_writes_and_compacts_misses_nothing(two: Two) -> None:
+async def test_cache_started_during_writes_misses_nothing(two: CachePair) -> None:
     revision = 0
     for _ in range(30):
         revision = (await two.one.commit(put("a", revision))).revision

@@ -1,4 +1,4 @@
-"""What a watcher is told, in virtual time: events, transitions, initial state, bookmarks, and every way to end."""
+"""Watches in virtual time: events, transitions, initial state, bookmarks, and every way to end."""
 
 import asyncio
 import json
@@ -12,12 +12,12 @@ from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
 
 
-async def test_changes_after_a_revision_then_live_ones(cluster: Cluster) -> None:
+async def test_changes_after_a_revision_come_before_live_ones(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     since = await cluster.put("ns/b")
     await cluster.put("ns/a")
@@ -30,7 +30,7 @@ async def test_changes_after_a_revision_then_live_ones(cluster: Cluster) -> None
     assert seen.short == ["MODIFIED a 4", "ADDED c 5", "DELETED b 6"]
 
 
-async def test_without_a_start_the_state_comes_first(cluster: Cluster) -> None:
+async def test_watch_without_start_begins_with_the_state(cluster: Cluster) -> None:
     for name in ("ns/b", "ns/a", "other/c"):
         await cluster.put(name)
     seen = cluster.watch()
@@ -39,18 +39,18 @@ async def test_without_a_start_the_state_comes_first(cluster: Cluster) -> None:
     assert seen.short == ["ADDED a 3", "ADDED b 2", "ADDED c 4", "MODIFIED b 5"]
 
 
-async def test_the_state_is_that_of_the_moment_the_watch_was_opened(cluster: Cluster) -> None:
+async def test_initial_state_is_from_the_time_of_opening(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions())
     await cluster.put("ns/a")
     await cluster.put("ns/b")
-    seen = Seen(stream)
+    seen = WatchReader(stream)
     cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
     await ready()
     assert seen.short == ["ADDED a 2", "MODIFIED a 3", "ADDED b 4"]
 
 
-async def test_the_end_of_the_state_is_marked_if_asked(cluster: Cluster) -> None:
+async def test_end_of_initial_state_is_marked_on_request(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     await cluster.store.commit(Write("nodes", "n", 0, b"{}"))
     seen = cluster.watch(initial_end=True, bookmarks=True)
@@ -82,7 +82,7 @@ async def test_the_end_of_the_state_is_marked_if_asked(cluster: Cluster) -> None
     ],
 )
 @pytest.mark.parametrize("start", [None, 1])
-async def test_filters_hold_for_state_and_changes(
+async def test_filters_apply_to_state_and_changes(
     cluster: Cluster, options: dict[str, Any], expected: list[str], start: int | None
 ) -> None:
     await cluster.put("ns/a", app="web")
@@ -94,7 +94,7 @@ async def test_filters_hold_for_state_and_changes(
     assert sorted(seen.short) == sorted(expected)
 
 
-async def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None:
+async def test_object_entering_and_leaving_selection(cluster: Cluster) -> None:
     seen = cluster.watch(labels=LabelSelector.parse("app=web"))
     other = cluster.watch(labels=LabelSelector.parse("app=db"))
     await cluster.put("ns/a", text="1")
@@ -110,7 +110,7 @@ async def test_an_object_enters_and_leaves_a_selection(cluster: Cluster) -> None
     assert other.short == ["ADDED a 5", "DELETED a 6"]
 
 
-async def test_a_deletion_nobody_selected_is_not_told(cluster: Cluster) -> None:
+async def test_deletion_of_unselected_object_is_not_sent(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     seen = cluster.watch(start=2, labels=LabelSelector.parse("app=web"))
     await cluster.delete("ns/a")
@@ -118,7 +118,7 @@ async def test_a_deletion_nobody_selected_is_not_told(cluster: Cluster) -> None:
     assert seen.short == []
 
 
-async def test_bookmarks_come_every_minute_with_the_revision_of_the_store(cluster: Cluster) -> None:
+async def test_bookmarks_are_sent_every_minute(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     seen = cluster.watch(start=2, bookmarks=True)
     silent = cluster.watch(start=2)
@@ -135,12 +135,12 @@ async def test_bookmarks_come_every_minute_with_the_revision_of_the_store(cluste
     assert silent.short == ["ADDED b 4"]
 
 
-async def test_a_bookmark_never_runs_ahead_of_the_events(cluster: Cluster) -> None:
+async def test_bookmark_is_never_ahead_of_events(cluster: Cluster) -> None:
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1, bookmarks=True))
     for number in range(10):
         await cluster.put(f"ns/{number}", text="x" * 50_000)
     await asyncio.sleep(70)
-    seen = Seen(stream)
+    seen = WatchReader(stream)
     cluster.readers.append(asyncio.get_running_loop().create_task(seen.read()))
     await ready()
     reached = 1
@@ -152,7 +152,7 @@ async def test_a_bookmark_never_runs_ahead_of_the_events(cluster: Cluster) -> No
     assert reached == 11
 
 
-async def test_a_timeout_ends_the_stream_after_a_last_bookmark(cluster: Cluster) -> None:
+async def test_timeout_ends_the_stream_with_a_bookmark(cluster: Cluster) -> None:
     seen = cluster.watch(start=1, bookmarks=True, timeout=30)
     silent = cluster.watch(start=1, timeout=30)
     await asyncio.sleep(29)
@@ -164,7 +164,7 @@ async def test_a_timeout_ends_the_stream_after_a_last_bookmark(cluster: Cluster)
     assert silent.short == ["ADDED a 2"]
 
 
-async def test_a_start_before_the_history_is_told_and_ends(cluster: Cluster) -> None:
+async def test_start_before_history_ends_with_error(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     await asyncio.sleep(400)
     seen = cluster.watch(start=1)
@@ -177,7 +177,7 @@ async def test_a_start_before_the_history_is_told_and_ends(cluster: Cluster) -> 
     assert (at_the_edge.ended, at_the_edge.events) == (False, [])
 
 
-async def test_a_start_in_the_future_is_told_and_ends(cluster: Cluster) -> None:
+async def test_start_in_the_future_ends_with_error(cluster: Cluster) -> None:
     seen = cluster.watch(start=99)
     await ready()
     assert seen.ended
@@ -185,7 +185,7 @@ async def test_a_start_in_the_future_is_told_and_ends(cluster: Cluster) -> None:
     assert "Too large resource version" in seen.events[0]["object"]["message"]
 
 
-async def test_a_reader_left_behind_by_the_history_is_cut_off(cluster: Cluster) -> None:
+async def test_slow_reader_is_disconnected(cluster: Cluster) -> None:
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
     await cluster.put("ns/a")
     assert b'"ADDED"' in await anext(stream)
@@ -197,7 +197,7 @@ async def test_a_reader_left_behind_by_the_history_is_cut_off(cluster: Cluster) 
         await anext(stream)
 
 
-async def test_an_idle_watcher_outlives_the_history(cluster: Cluster) -> None:
+async def test_idle_watch_survives_compaction(cluster: Cluster) -> None:
     seen = cluster.watch(start=1)
     await cluster.put("ns/a")
     await asyncio.sleep(1000)
@@ -207,7 +207,7 @@ async def test_an_idle_watcher_outlives_the_history(cluster: Cluster) -> None:
     assert seen.short == ["ADDED a 2", "ADDED b 3"]
 
 
-async def test_closing_the_hub_ends_all_streams_and_later_ones(cluster: Cluster) -> None:
+async def test_closing_the_hub_ends_current_and_new_streams(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     waiting, other = cluster.watch(start=2), cluster.watch(start=2, namespace="x")
     unread = cluster.hub.open("pods", "v1", "Pod", WatchOptions())
@@ -219,7 +219,7 @@ async def test_closing_the_hub_ends_all_streams_and_later_ones(cluster: Cluster)
     assert [chunk async for chunk in cluster.hub.open("pods", "v1", "Pod", WatchOptions())] == []
 
 
-async def test_the_streams_of_one_version_of_a_resource_can_be_ended(cluster: Cluster) -> None:
+async def test_streams_of_one_resource_version_can_be_ended(cluster: Cluster) -> None:
     ended, kept = cluster.watch(start=1), cluster.hub.open("pods", "v2", "Pod", WatchOptions(start=1))
     await cluster.put("ns/a")
     cluster.hub.end("pods", "v1")
@@ -232,7 +232,7 @@ async def test_the_streams_of_one_version_of_a_resource_can_be_ended(cluster: Cl
     assert (later.ended, later.short) == (False, ["ADDED a 2"])
 
 
-async def test_closing_a_stream_ends_its_reader_and_leaves_nothing_behind(cluster: Cluster) -> None:
+async def test_close_ends_the_reader_and_cleans_up(cluster: Cluster) -> None:
     seen = cluster.watch(start=1, bookmarks=True, timeout=1000)
     await ready()
     await seen.stream.aclose()
@@ -242,7 +242,7 @@ async def test_closing_a_stream_ends_its_reader_and_leaves_nothing_behind(cluste
     assert seen.stream._alarm is None
 
 
-async def test_closing_a_stream_that_nobody_reads_just_now_leaves_no_timer(cluster: Cluster) -> None:
+async def test_close_without_pending_read_leaves_no_timer(cluster: Cluster) -> None:
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1, timeout=1000))
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(_next(stream))
@@ -254,7 +254,7 @@ async def test_closing_a_stream_that_nobody_reads_just_now_leaves_no_timer(clust
     assert stream._alarm is None
 
 
-async def test_looking_through_a_large_state_in_vain_lets_others_run(cluster: Cluster) -> None:
+async def test_scan_without_matches_yields_to_the_event_loop(cluster: Cluster) -> None:
     for number in range(5000):
         await cluster.put(f"ns/{number}")
     seen = cluster.watch(labels=LabelSelector.parse("app=web"), initial_end=True)
@@ -265,7 +265,7 @@ async def test_looking_through_a_large_state_in_vain_lets_others_run(cluster: Cl
     assert seen.short == ["BOOKMARK - 5001"]
 
 
-async def test_a_cancelled_reader_leaves_nothing_behind(cluster: Cluster) -> None:
+async def test_canceled_reader_cleans_up(cluster: Cluster) -> None:
     seen = cluster.watch(start=1)
     await ready()
     cluster.readers.pop().cancel()
@@ -275,7 +275,7 @@ async def test_a_cancelled_reader_leaves_nothing_behind(cluster: Cluster) -> Non
     assert b"ADDED" in await anext(seen.stream)
 
 
-async def test_pending_events_are_joined_into_bounded_chunks(cluster: Cluster) -> None:
+async def test_pending_events_are_joined_into_limited_chunks(cluster: Cluster) -> None:
     for number in range(90):
         await cluster.put(f"ns/{number:02}", text="x" * 10_000)
     changes, state = cluster.watch(start=1), cluster.watch()
@@ -286,7 +286,7 @@ async def test_pending_events_are_joined_into_bounded_chunks(cluster: Cluster) -
         assert max(map(len, seen.chunks)) < 256 << 10
 
 
-async def test_a_long_backlog_lets_others_run(cluster: Cluster) -> None:
+async def test_long_backlog_yields_to_the_event_loop(cluster: Cluster) -> None:
     for number in range(90):
         await cluster.put(f"ns/{number:02}", text="x" * 140_000)
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
@@ -305,7 +305,7 @@ async def test_a_long_backlog_lets_others_run(cluster: Cluster) -> None:
 
 
 def upper(converted: list[bytes]) -> EventEncoder:
-    """A representation that notes its work."""
+    """A representation that records its calls."""
 
     def convert(data: bytes) -> bytes:
         converted.append(data)
@@ -314,7 +314,7 @@ def upper(converted: list[bytes]) -> EventEncoder:
     return EventEncoder("upper", convert)
 
 
-async def test_a_line_is_made_once_per_representation_and_shared(cluster: Cluster) -> None:
+async def test_event_is_encoded_once_per_representation(cluster: Cluster) -> None:
     converted: list[bytes] = []
     shape = upper(converted)
     plain = [cluster.watch(start=1), cluster.watch(start=1), cluster.watch(start=1, namespace="ns")]
@@ -329,7 +329,7 @@ async def test_a_line_is_made_once_per_representation_and_shared(cluster: Cluste
     assert "kind" not in plain[0].events[0]["object"]
 
 
-async def test_state_and_bookmarks_are_represented_too_but_errors_are_not(cluster: Cluster) -> None:
+async def test_state_and_bookmarks_are_encoded_but_not_errors(cluster: Cluster) -> None:
     await cluster.put("ns/a")
     seen = cluster.watch(represent=upper([]), initial_end=True)
     failing = cluster.watch(represent=upper([]), start=99)
@@ -338,7 +338,7 @@ async def test_state_and_bookmarks_are_represented_too_but_errors_are_not(cluste
     assert failing.events[0]["object"]["kind"] == "Status"
 
 
-async def test_shared_lines_do_not_pile_up(cluster: Cluster) -> None:
+async def test_shared_events_are_evicted(cluster: Cluster) -> None:
     seen = cluster.watch(start=1)
     for number in range(40):
         await cluster.put(f"ns/{number}", text="x" * 1_000_000)

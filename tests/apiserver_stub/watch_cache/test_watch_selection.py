@@ -1,4 +1,4 @@
-"""Watches that select: who is woken by what, and what they are told, in virtual time."""
+"""Selective watches: what wakes them, and their events, in virtual time."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from apiserver_stub.storage.interface import Record
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
 from tests.apiserver_stub.watch_cache.conftest import ready
-from tests.apiserver_stub.watch_cache.watches import Cluster, Seen
+from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
 
 pytestmark = pytest.mark.virtual
 
@@ -17,8 +17,8 @@ def on_node(node: str) -> dict[str, Any]:
     return {"fields": FieldSelector.parse(f"spec.nodeName={node}"), "trigger": ("spec.nodeName", node)}
 
 
-def count_looks(seen: "Seen", monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return a list that grows whenever the watcher of a stream looks for something to say."""
+def count_looks(seen: WatchReader, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a list that grows whenever the watcher of a stream is polled."""
     looks: list[float] = []
     watcher = seen.stream._watcher
     take = watcher.take
@@ -31,14 +31,12 @@ def count_looks(seen: "Seen", monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return looks
 
 
-async def test_a_watch_of_one_node_is_woken_by_its_pods_alone(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_watch_of_one_node_wakes_only_for_its_pods(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.put("ns/mine", node="n1")
     seen = cluster.watch(start=2, **on_node("n1"))
     await ready()
     looks = count_looks(seen, monkeypatch)
-    for number in range(150):  # more than history holds
+    for number in range(150):  # more than the history holds
         await cluster.put(f"ns/{number}", node="n2")
     await ready()
     assert looks == []
@@ -52,7 +50,7 @@ async def test_a_watch_of_one_node_is_woken_by_its_pods_alone(
     assert seen.short[2:] == ["DELETED 0 156"]
 
 
-async def test_a_watch_that_nothing_concerned_has_seen_everything_when_it_says_how_far_it_is(cluster: Cluster) -> None:
+async def test_idle_selective_watch_is_current_at_its_bookmark(cluster: Cluster) -> None:
     seen = cluster.watch(start=1, bookmarks=True, timeout=3600, **on_node("n1"))
     await ready()
     for number in range(150):
@@ -64,7 +62,7 @@ async def test_a_watch_that_nothing_concerned_has_seen_everything_when_it_says_h
     assert seen.short == ["BOOKMARK - 151", "ADDED a 152"]
 
 
-async def test_of_many_watches_some_are_woken_in_each_round_and_all_are_told(cluster: Cluster) -> None:
+async def test_many_watches_are_woken_in_rounds(cluster: Cluster) -> None:
     watches = [cluster.watch(start=1) for _ in range(200)]
     await ready()
     await cluster.put("ns/a")
@@ -77,7 +75,7 @@ async def test_of_many_watches_some_are_woken_in_each_round_and_all_are_told(clu
 
 
 @pytest.mark.parametrize("namespace", ["", "ns"])
-async def test_whole_namespaces_are_told_as_those_who_choose_are_told(cluster: Cluster, namespace: str) -> None:
+async def test_namespace_watch_equals_selective_watch(cluster: Cluster, namespace: str) -> None:
     first = await cluster.put("ns/a", app="web")
     await cluster.put("ns/b", app="web")
     row = cluster.store.get("pods", "ns/b")
@@ -102,17 +100,17 @@ async def test_whole_namespaces_are_told_as_those_who_choose_are_told(cluster: C
     assert watches[0][0].short[:2] == ["ADDED a 2", "ADDED b 3"]
 
 
-async def test_a_watch_that_is_about_to_be_woken_skips_nothing_when_its_clock_rings(cluster: Cluster) -> None:
+async def test_bookmark_timer_skips_no_pending_event(cluster: Cluster) -> None:
     watches = [cluster.watch(start=1) for _ in range(200)]
     last = cluster.watch(start=1, bookmarks=True, timeout=3600, **on_node("n1"))
     await ready()
-    cluster.store.subscribe(lambda changes: last.stream._ring())  # when some are woken already
+    cluster.store.subscribe(lambda changes: last.stream._ring())  # when some are already woken
     await cluster.put("ns/a", node="n1")
     await asyncio.sleep(1)
     assert last.short == watches[0].short == ["ADDED a 2"]
 
 
-async def test_a_watch_of_one_node_learns_of_an_object_that_cannot_be_read(cluster: Cluster) -> None:
+async def test_watch_of_one_node_ends_at_unreadable_object(cluster: Cluster) -> None:
     seen = cluster.watch(start=1, **on_node("n1"))
     await ready()
     broken = Record(2, "pods", "ns/broken", b"", False, 0.0, decode_error="it is no object")

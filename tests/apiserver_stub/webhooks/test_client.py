@@ -1,4 +1,4 @@
-"""Calls of webhooks over TLS on loopback: what is sent, what comes of answers, and what is bounded."""
+"""Webhook calls over TLS on loopback: requests, answers and limits."""
 
 import asyncio
 import json
@@ -50,13 +50,13 @@ async def post(client: WebhookClient, config: dict[str, Any], timeout: float = 1
     return await client.post(WebhookConfig.of(config), b'{"a":1}', timeout)
 
 
-async def refused(client: WebhookClient, config: dict[str, Any], timeout: float = 10) -> str:
+async def error_of(client: WebhookClient, config: dict[str, Any], timeout: float = 10) -> str:
     with pytest.raises(WebhookError) as refusal:
         await post(client, config, timeout)
     return str(refusal.value)
 
 
-async def test_a_document_is_posted_and_connections_are_used_again(client: WebhookClient, hook: Webhook) -> None:
+async def test_document_is_posted_and_connections_are_reused(client: WebhookClient, hook: Webhook) -> None:
     for _ in range(3):
         assert await post(client, hook.config) == b'{"a": 1}'
     request = hook.seen[0][0]
@@ -71,22 +71,22 @@ async def test_a_document_is_posted_and_connections_are_used_again(client: Webho
     assert len(hook.connections) == 1
 
 
-async def test_a_service_is_resolved_for_each_call_and_its_name_verified(
+async def test_service_is_resolved_per_call_and_name_is_verified(
     client: WebhookClient, hook: Webhook, resolver: Resolver
 ) -> None:
     service = {"namespace": "ns", "name": "hook", "path": "/a/b", "port": 8443}
     config = {"service": service, "caBundle": hook.ca}
     url = "https://hook.ns.svc:8443/a/b?timeout=10s"
-    assert await refused(client, config) == f'Post "{url}": no service port 8443 found for service "hook"'
+    assert await error_of(client, config) == f'Post "{url}": no service port 8443 found for service "hook"'
     resolver.known["ns", "hook", 8443] = ServiceAddress("127.0.0.1", hook.port, "hook.ns.svc")
     assert await post(client, config) == b'{"a": 1}'
     request = hook.seen[0][0]
     assert (request.host, request.path) == ("hook.ns.svc:8443", "/a/b")
     resolver.known["ns", "other", 443] = ServiceAddress("127.0.0.1", hook.port, "other.ns.svc")
-    assert "x509" in await refused(client, {"service": {"namespace": "ns", "name": "other"}, "caBundle": hook.ca})
+    assert "x509" in await error_of(client, {"service": {"namespace": "ns", "name": "other"}, "caBundle": hook.ca})
 
 
-async def test_redirects_are_followed_within_the_server_of_a_webhook(client: WebhookClient, hook: Webhook) -> None:
+async def test_redirects_are_followed_within_the_same_server(client: WebhookClient, hook: Webhook) -> None:
     async def answer(request: web.BaseRequest, review: Any) -> Any:
         if request.path == "/convert":
             return web.Response(status=307, headers={"Location": "/else where?a=b"})
@@ -100,20 +100,20 @@ async def test_redirects_are_followed_within_the_server_of_a_webhook(client: Web
         return web.Response(status=308, headers={"Location": request.path})
 
     hook.answer_request = again
-    assert await refused(client, hook.config) == "stopped after 10 redirects"
+    assert await error_of(client, hook.config) == "stopped after 10 redirects"
 
 
-async def test_an_authority_that_is_not_named_is_not_believed(client: WebhookClient, hook: Webhook) -> None:
+async def test_unknown_ca_is_rejected(client: WebhookClient, hook: Webhook) -> None:
     unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-    assert (await refused(client, {"url": hook.config["url"]})).endswith(unknown)
-    assert "no usable PEM certificate" in await refused(client, {**hook.config, "caBundle": "bm9uZQ=="})
+    assert (await error_of(client, {"url": hook.config["url"]})).endswith(unknown)
+    assert "no usable PEM certificate" in await error_of(client, {**hook.config, "caBundle": "bm9uZQ=="})
     assert hook.seen == []
 
 
-async def test_what_is_not_there(client: WebhookClient, hook: Webhook) -> None:
+async def test_unreachable_or_missing_target_is_an_error(client: WebhookClient, hook: Webhook) -> None:
     unreachable = {"url": "https://127.0.0.1:1/x", "caBundle": hook.ca}
     connect = "dial tcp 127.0.0.1:1: connect: connection refused"
-    assert await refused(client, unreachable) == f'Post "https://127.0.0.1:1/x?timeout=10s": {connect}'
+    assert await error_of(client, unreachable) == f'Post "https://127.0.0.1:1/x?timeout=10s": {connect}'
     for config in ({}, {"url": ""}, {"url": "https://[x"}, {"url": "https://a:b/"}):
         with pytest.raises(WebhookError):
             WebhookConfig.of(config)
@@ -140,11 +140,11 @@ async def test_what_is_not_there(client: WebhookClient, hook: Webhook) -> None:
         (web.Response(status=429, text="slow"), "the server has received too many requests"),
     ],
 )
-async def test_an_answer_without_a_document_is_a_failure(
+async def test_response_without_document_is_an_error(
     client: WebhookClient, hook: Webhook, answer: web.Response, why: str
 ) -> None:
     hook.answer = lambda _: answer
-    assert (await refused(client, hook.config)).startswith(why)
+    assert (await error_of(client, hook.config)).startswith(why)
     assert len(hook.seen) == 1
 
 
@@ -157,26 +157,26 @@ async def test_retry_after_header_of_webhook_is_followed(client: WebhookClient, 
     assert await post(client, hook.config) == b'{"a": 1}'
     hook.answer = lambda _: web.Response(status=503, headers={"Retry-After": "0"})
     hook.seen.clear()
-    assert await refused(client, hook.config) == "the server is currently unable to handle the request"
+    assert await error_of(client, hook.config) == "the server is currently unable to handle the request"
     assert len(hook.seen) == 11
 
 
-async def test_a_call_is_bounded_in_time(client: WebhookClient, hook: Webhook, tmp_path: Path) -> None:
+async def test_call_has_a_timeout(client: WebhookClient, hook: Webhook, tmp_path: Path) -> None:
     async def hang(_: Any) -> Any:
         await asyncio.sleep(60)
 
     hook.answer = hang
-    waiting = [asyncio.ensure_future(refused(client, hook.config, 0.3)) for _ in range(10)]
+    waiting = [asyncio.ensure_future(error_of(client, hook.config, 0.3)) for _ in range(10)]
     (tmp_path / "other").mkdir()
     async with Webhook(tmp_path / "other") as other:
-        assert await post(client, other.config) == b'{"a": 1}'  # which has connections of its own
+        assert await post(client, other.config) == b'{"a": 1}'  # which has its own connections
     url = f"{hook.config['url']}?timeout=0.3s"
     assert set(await asyncio.gather(*waiting)) == {f'Post "{url}": context deadline exceeded'}
-    assert 4 <= len(hook.seen) < 8  # one that has waited may begin as another ends
+    assert 4 <= len(hook.seen) < 8  # a waiting one may start when another ends
 
 
 @pytest.mark.parametrize("has_length", [True, False])
-async def test_an_answer_is_bounded_in_size(client: WebhookClient, hook: Webhook, has_length: bool) -> None:
+async def test_response_size_is_limited(client: WebhookClient, hook: Webhook, has_length: bool) -> None:
     async def flood(_: Any) -> Any:
         if has_length:
             return b"x" * 100_001
@@ -186,10 +186,10 @@ async def test_an_answer_is_bounded_in_size(client: WebhookClient, hook: Webhook
             await response.write(b"x" * 10_000)
 
     hook.answer = flood
-    assert "the answer is larger than 100000 bytes" in await refused(client, hook.config)
+    assert "the answer is larger than 100000 bytes" in await error_of(client, hook.config)
 
 
-async def test_of_configurations_the_latest_are_kept(client: WebhookClient, hook: Webhook) -> None:
+async def test_latest_configurations_are_cached(client: WebhookClient, hook: Webhook) -> None:
     for path in ("a", "b", "c", "d", "a"):
         await post(client, {**hook.config, "url": f"https://127.0.0.1:{hook.port}/{path}"})
     assert len(hook.connections) == 5
@@ -216,11 +216,11 @@ REVIEW = ("apiextensions.k8s.io", ("v1", "v1beta1"), "ConversionReview")
         ),
     ],
 )
-def test_what_is_no_review(data: bytes, why: str) -> None:
+def test_malformed_review_is_rejected(data: bytes, why: str) -> None:
     with pytest.raises(WebhookError, match=why):
         decode_review(data, *REVIEW)
 
 
-def test_a_review() -> None:
+def test_valid_review_is_decoded() -> None:
     assert decode_review(b"{}", *REVIEW) == {}
     assert decode_review(b'{"kind":"ConversionReview","response":{}}', *REVIEW)["response"] == {}

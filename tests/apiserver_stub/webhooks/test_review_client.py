@@ -1,4 +1,4 @@
-"""Questions to the server of a kubeconfig file: what is sent, what is asked for again, and what is bounded."""
+"""Requests to the server of a kubeconfig file: content, retries and limits."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ Open = Callable[..., ReviewWebhook]
 
 @pytest.fixture
 async def opened(hook: Webhook) -> AsyncIterator[Open]:
-    """Opens webhooks, whose attempts are noted in `seen`."""
+    """Open webhook clients, whose attempts are recorded in `seen`."""
     every: list[ReviewWebhook] = []
 
     def open_one(file: str = "", limits: ReviewLimits = LIMITS, **more: Any) -> ReviewWebhook:
@@ -42,13 +42,13 @@ async def opened(hook: Webhook) -> AsyncIterator[Open]:
         await each.close()
 
 
-async def refused(webhook: ReviewWebhook) -> ReviewError:
+async def error_of(webhook: ReviewWebhook) -> ReviewError:
     with pytest.raises(ReviewError) as refusal:
         await webhook.post(REVIEW)
     return refusal.value
 
 
-async def test_a_review_is_posted_to_the_path_of_the_file(hook: Webhook, opened: Open) -> None:
+async def test_review_is_posted_to_path_in_file(hook: Webhook, opened: Open) -> None:
     webhook = opened(kubeconfig(hook, {"token": "secret"}))
     for _ in range(3):
         assert await webhook.post(REVIEW) == ALLOWED
@@ -72,7 +72,7 @@ async def test_review_by_impersonating_user_has_its_headers(hook: Webhook, opene
     assert request.headers.getall("Impersonate-Group") == ["a,b", "c"]
 
 
-async def test_tokens_are_read_again_when_they_are_refused(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+async def test_rejected_token_is_read_again(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     webhook = opened(kubeconfig(hook, {"tokenFile": str(token)}))
@@ -89,7 +89,7 @@ async def test_tokens_are_read_again_when_they_are_refused(hook: Webhook, opened
     assert shown == ["Bearer first", "Bearer second"]
 
 
-async def test_a_program_gives_credentials(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+async def test_exec_plugin_provides_credentials(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -103,7 +103,7 @@ async def test_a_program_gives_credentials(hook: Webhook, opened: Open, tmp_path
     assert hook.seen[0][0].headers.get("Authorization") == "Bearer printed"
 
 
-async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
+async def test_credentials_are_not_sent_in_plain_text(tmp_path: Path) -> None:
     received: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +114,7 @@ async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
         place = server.sockets[0].getsockname()
         file = kubeconfig(Webhook(tmp_path), {"token": "secret"}, server=f"http://127.0.0.1:{place[1]}")
         webhook = ReviewWebhook(file, "--some-flag", LIMITS)
-        await refused(webhook)
+        await error_of(webhook)
         await webhook.close()
     assert received
     assert not any(b"secret" in each for each in received)
@@ -142,20 +142,18 @@ async def test_credentials_are_for_no_one_who_listens(tmp_path: Path) -> None:
         (422, "Invalid", 1),
     ],
 )
-async def test_refusals_that_pass_are_asked_again(
-    hook: Webhook, opened: Open, status: int, reason: str, asked: int
-) -> None:
+async def test_temporary_errors_are_retried(hook: Webhook, opened: Open, status: int, reason: str, asked: int) -> None:
     failure = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "mine", "reason": reason}
     hook.answer = lambda _: (
         web.json_response({**failure, "code": status}, status=status) if reason else web.Response(status=status)
     )
-    error = await refused(opened())
+    error = await error_of(opened())
     assert (len(hook.seen), error.answered, error.timed_out) == (asked, status, False)
     if reason:
         assert error.message == "mine"
 
 
-async def test_an_attempt_that_succeeds_ends_the_asking(hook: Webhook, opened: Open) -> None:
+async def test_successful_attempt_ends_the_retries(hook: Webhook, opened: Open) -> None:
     seen: list[tuple[str, int]] = []
     answers = iter([web.Response(status=500), web.Response(status=504), ALLOWED])
     hook.answer = lambda _: next(answers)
@@ -170,7 +168,7 @@ async def test_retry_after_header_of_server_is_followed(hook: Webhook, opened: O
     assert await opened().post(REVIEW) == ALLOWED
     hook.seen.clear()
     hook.answer = lambda review: web.Response(status=503, headers={"Retry-After": "0"})
-    await refused(opened())
+    await error_of(opened())
     assert len(hook.seen) == 11
 
 
@@ -190,31 +188,31 @@ async def test_retry_after_header_of_server_is_followed(hook: Webhook, opened: O
     ],
     ids=lambda answer: str(answer)[:40],
 )
-async def test_answers_that_are_none(hook: Webhook, opened: Open, answer: Any) -> None:
+async def test_malformed_answers_are_errors(hook: Webhook, opened: Open, answer: Any) -> None:
     hook.answer = lambda _: answer
-    assert not (await refused(opened())).timed_out
+    assert not (await error_of(opened())).timed_out
     assert len(hook.seen) == 1
 
 
 @pytest.mark.parametrize("answer", [{"status": {"allowed": True}}, {**ALLOWED, "status": None}, {**ALLOWED, "x": 1}])
-async def test_answers_that_are_odd_and_taken(hook: Webhook, opened: Open, answer: Any) -> None:
+async def test_unusual_answers_are_accepted(hook: Webhook, opened: Open, answer: Any) -> None:
     hook.answer = lambda _: answer
     assert await opened().post(REVIEW) == answer
 
 
-async def test_a_server_that_hangs_ends_in_time(hook: Webhook, opened: Open) -> None:
+async def test_hanging_server_times_out(hook: Webhook, opened: Open) -> None:
     hook.answer = lambda _: asyncio.sleep(60)
     seen: list[str] = []
     webhook = opened(limits=ReviewLimits(attempt=0.05), observe=lambda result, *_: seen.append(result))
-    assert (await refused(webhook)).timed_out
+    assert (await error_of(webhook)).timed_out
     assert seen == ["timeout"]
     hook.answer = lambda _: web.Response(status=500)
     slow = ReviewWebhook(kubeconfig(hook), "--some-flag", ReviewLimits(question=0.1), RetryBackoff(initial=60))
-    assert (await refused(slow)).answered == 500
+    assert (await error_of(slow)).answered == 500
     await slow.close()
 
 
-async def test_no_more_wait_than_may(hook: Webhook, opened: Open) -> None:
+async def test_concurrent_requests_are_limited(hook: Webhook, opened: Open) -> None:
     release, busy = asyncio.Event(), asyncio.Event()
 
     async def answer(_: Tree) -> Any:
@@ -228,13 +226,13 @@ async def test_no_more_wait_than_may(hook: Webhook, opened: Open) -> None:
     async with asyncio.TaskGroup() as group:
         under_way = [group.create_task(webhook.post(REVIEW)) for _ in range(6)]
         await busy.wait()
-        assert "wait" in (await refused(webhook)).message
+        assert "wait" in (await error_of(webhook)).message
         release.set()
     assert all(task.result() == ALLOWED for task in under_way)
     assert len(hook.connections) <= 4
 
 
-async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Open, tmp_path: Path) -> None:
+async def test_server_going_down_and_up_is_handled(hook: Webhook, opened: Open, tmp_path: Path) -> None:
     webhook = opened()
     await webhook.post(REVIEW)
 
@@ -245,18 +243,18 @@ async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Open, tm
         return ALLOWED
 
     alive, hook.answer = hook.answer, die
-    await refused(webhook)
+    await error_of(webhook)
     hook.answer = alive
     assert await webhook.post(REVIEW) == ALLOWED
 
 
-async def test_documents_are_handed_over(hook: Webhook, opened: Open) -> None:
+async def test_documents_are_sent_unchanged(hook: Webhook, opened: Open) -> None:
     hook.answer = lambda _: b"ok"
     await opened().send(b'{"kind":"EventList"}')
     assert hook.take() == [{"kind": "EventList"}]
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+def test_unusable_files_are_reported(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_text("")
     no_pair = kubeconfig(Webhook(tmp_path), {"client-certificate": "c.pem"})
@@ -265,7 +263,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
             ReviewWebhook(file, "--some-flag")
 
 
-def test_pauses_grow_by_half_and_a_random_part() -> None:
+def test_pauses_grow_by_half_with_jitter() -> None:
     for _ in range(100):
         pauses = list(RetryBackoff().pauses())
         assert len(pauses) == 4

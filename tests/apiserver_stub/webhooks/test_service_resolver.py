@@ -1,4 +1,4 @@
-"""How a service that somebody names becomes an address to connect to."""
+"""How a service resolves to an address."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -66,7 +66,7 @@ async def put_slice(
         ({"type": "ExternalName", "externalName": "hook.example.com"}, 1234, "hook.example.com"),
     ],
 )
-async def test_a_service_is_reached_by_its_cluster_ip_or_name(
+async def test_service_resolves_to_cluster_ip_or_name(
     store: WatchCache, spec: dict[str, Any], port: int, host: str
 ) -> None:
     await put(store, "services", "ns", "hook", spec=spec)
@@ -88,7 +88,7 @@ async def test_a_service_is_reached_by_its_cluster_ip_or_name(
         (CLUSTER, True, 'no endpoints available for service "hook"'),
     ],
 )
-async def test_a_service_that_leads_nowhere_is_refused(
+async def test_service_without_target_is_rejected(
     store: WatchCache, spec: dict[str, Any], by_endpoints: bool, why: str
 ) -> None:
     await put(store, "services", "ns", "hook", spec=spec)
@@ -97,13 +97,13 @@ async def test_a_service_that_leads_nowhere_is_refused(
     assert refusal.value.message == why
 
 
-async def test_a_service_that_is_not_there_is_not_found(store: WatchCache) -> None:
+async def test_missing_service_is_not_found(store: WatchCache) -> None:
     with pytest.raises(NotFound) as refusal:
         ServiceResolver(store).resolve("ns", "hook", 443)
     assert refusal.value.message == 'service "hook" not found'
 
 
-async def test_endpoints_are_ready_ones_of_the_first_family_that_has_the_port(store: WatchCache) -> None:
+async def test_ready_endpoints_of_first_family_with_port_are_used(store: WatchCache) -> None:
     await put(store, "services", "ns", "hook", spec=CLUSTER)
     resolver = ServiceResolver(store, by_endpoints=True)
     await put_slice(store, "a", "IPv4", ("10.1.0.1", None), ("10.1.0.2", True), ("10.1.0.3", False))
@@ -116,14 +116,14 @@ async def test_endpoints_are_ready_ones_of_the_first_family_that_has_the_port(st
     assert found == {ServiceAddress("fd00::3", 9443, "hook.ns.svc")}
 
 
-async def test_only_endpoints_that_are_not_ready_are_none(store: WatchCache) -> None:
+async def test_unready_endpoints_are_not_used(store: WatchCache) -> None:
     await put(store, "services", "ns", "hook", spec=CLUSTER)
     await put_slice(store, "a", "IPv4", ("10.1.0.3", False))
     with pytest.raises(ApiError, match="no endpoints available"):
         ServiceResolver(store, by_endpoints=True).resolve("ns", "hook", 443)
 
 
-async def test_this_server_is_reached_by_its_endpoint(store: WatchCache) -> None:
+async def test_own_service_resolves_to_own_endpoint(store: WatchCache) -> None:
     await put(store, "services", "default", "kubernetes", spec=CLUSTER)
     await put_slice(store, "kubernetes", "IPv4", ("127.0.0.1", True), of="kubernetes")
     resolver = ServiceResolver(store)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 Tree = dict[str, Any]
 Answer = Callable[[Tree], Any]
-"""What becomes of a review: a tree, bytes, or a whole response."""
+"""The answer to a review: an object, bytes, or a whole response."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Webhook:
         await self.stop()
 
     async def start(self) -> None:
-        """Answer; again at the same port after `stop`."""
+        """Serve; after `stop`, at the same port."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.folder / "hook.pem")
         self._runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1)
@@ -55,12 +55,12 @@ class Webhook:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Take no more connections, and end those that there are."""
+        """Stop accepting connections, and close existing ones."""
         await self._runner.cleanup()
 
     @property
     def config(self) -> Tree:
-        """The `clientConfig` that leads here."""
+        """The `clientConfig` of this webhook."""
         return {"url": f"https://127.0.0.1:{self.port}/convert", "caBundle": self.ca}
 
     def take(self) -> list[Tree]:
@@ -83,7 +83,7 @@ class Webhook:
 
 
 def kubeconfig(hook: Webhook, user: Tree | None = None, path: str = "/authorize/", **cluster: Any) -> str:
-    """A kubeconfig file that leads to a webhook."""
+    """A kubeconfig file for a webhook."""
     server = {"server": f"https://127.0.0.1:{hook.port}{path}", "certificate-authority-data": hook.ca, **cluster}
     tree = {
         "clusters": [{"name": "c", "cluster": server}],
@@ -97,7 +97,7 @@ def kubeconfig(hook: Webhook, user: Tree | None = None, path: str = "/authorize/
 
 
 def self_signed(*hosts: str) -> tuple[bytes, bytes]:
-    """A certificate that is its own authority, and its key."""
+    """A self-signed certificate and its key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     names: list[x509.GeneralName] = [
         x509.IPAddress(ipaddress.ip_address(host)) if host[0].isdigit() else x509.DNSName(host) for host in hosts

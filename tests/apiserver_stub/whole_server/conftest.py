@@ -1,4 +1,4 @@
-"""A whole server in this process, on a log that outlives it, and an administrator who asks it."""
+"""A whole server in this process, on a log that outlives it, and an administrator as its client."""
 
 import asyncio
 import inspect
@@ -15,9 +15,9 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
+from tests.apiserver_stub.etcd_storage import etcd_storage, etcd_storage_after_start, new_prefix, record_start
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.on_etcd import new_prefix, note_start, storage_as_after_start, storage_at
-from tests.apiserver_stub.several import new_log, server_on
+from tests.apiserver_stub.multi_worker_server import build_server, new_backend
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -56,13 +56,13 @@ class Api:
 
 
 @pytest.fixture
-def speak() -> Callable[[ApiServer], Api]:
-    """Speaks to a server that was started elsewhere."""
+def admin_of() -> Callable[[ApiServer], Api]:
+    """Return an administrator of a server that was started elsewhere."""
     return Api
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have the tests of a module on all the `STORAGES` that it names, unless `--storage` names one."""
+    """Run the tests of a module on all its `STORAGES`, unless `--storage` names one."""
     storages = getattr(metafunc.module, "STORAGES", ())
     if storages and "started" in metafunc.fixturenames and metafunc.config.getoption("--storage") == "memory":
         metafunc.parametrize("storage", storages, indirect=True)
@@ -70,30 +70,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def storage(request: pytest.FixtureRequest) -> str:
-    """Where objects are kept, as `--storage` has it."""
+    """The kind of storage, from `--storage`."""
     return str(getattr(request, "param", request.config.getoption("--storage")))
 
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest, storage: str) -> MemoryBackend:
-    """The log, as `--storage` wants it where tests do not break it."""
-    return MemoryBackend() if breaks(request) else new_log(storage)
+    """The backend, by `--storage` unless the test makes it fail."""
+    return MemoryBackend() if breaks(request) else new_backend(storage)
 
 
-_BREAK = frozenset({"disk", "broken"})  # fixtures of what is wrong with a log
+_BREAK = frozenset({"disk", "broken"})  # fixtures that make the backend fail
 _FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
 
 
 def breaks(request: pytest.FixtureRequest) -> bool:
-    """Tell whether a test breaks the log of the built-in storage."""
+    """Return whether a test makes the backend of the embedded storage fail."""
     return bool(_BREAK & set(request.fixturenames)) or "backend" in inspect.signature(request.function).parameters
 
 
 @pytest.fixture
 def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str) -> Started:
-    """Starts servers; those on an empty store begin with what the first such has left there at its start. With
-    `--storage=etcd`, in real time, the store is in an etcd where tests do not break its log, and with
-    `--storage=workers` servers are several.
+    """Starts servers; on an empty store they begin with the objects that the first one created at its start. With
+    `--storage=etcd`, in real time, the store is in an etcd unless the test makes its backend fail; with
+    `--storage=workers` the server has several workers.
     """
     is_broken = breaks(request)
     in_etcd = storage == "etcd" and not is_broken
@@ -104,11 +104,11 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str
     async def start_on_etcd(*flags: str) -> AsyncIterator[Api]:
         nonlocal is_used
         is_first, is_used = not is_used, True
-        kept = await storage_as_after_start(prefix, flags) if is_first else storage_at(prefix)
+        kept = await etcd_storage_after_start(prefix, flags) if is_first else etcd_storage(prefix)
         server = build(FLAGS.parse(flags), Runtime("test"), kept)
         await server.start()
         if is_first:
-            await note_start(flags, kept)
+            await record_start(flags, kept)
         yield Api(server)
         server.end_streams()
         await server.stop()
@@ -121,11 +121,11 @@ def started(backend: MemoryBackend, request: pytest.FixtureRequest, storage: str
             async with start_on_etcd(*flags) as api:
                 yield api
             return
-        # In virtual time objects have their times too.
+        # In virtual time objects also have their times.
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])
-        server = server_on(backend, flags, "" if is_broken else storage)
+        server = build_server(backend, flags, "" if is_broken else storage)
         await server.start()
         if is_first:
             _FIRST_STARTS.setdefault(flags, backend.copy())

@@ -1,4 +1,4 @@
-"""Callers who go away at any moment: what they began happens whole or not at all, and watchers hear of it once."""
+"""Requests canceled at any moment: their writes are complete or absent, and watches see each once."""
 
 import asyncio
 import random
@@ -25,13 +25,13 @@ async def ask(api: ApiServer, method: str, path: str, body: Any = None, *query: 
     return await api.handle(Request(method, path, query, PATCH if method == "PATCH" else {}, data, ADMIN))
 
 
-async def listed(api: ApiServer) -> Any:
+async def list_objects(api: ApiServer) -> Any:
     body = (await ask(api, "GET", CONFIGS)).body
     assert isinstance(body, bytes)
     return msgspec.json.decode(body)
 
 
-def a_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
+def random_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
     name = f"c{chosen.randrange(8)}"
     match chosen.choice(["create", "patch", "patch", "delete"]):
         case "create":
@@ -41,9 +41,9 @@ def a_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
     return "DELETE", f"{CONFIGS}/{name}", None
 
 
-async def begin_and_leave(api: ApiServer, chosen: random.Random, number: int) -> None:
+async def start_and_cancel(api: ApiServer, chosen: random.Random, number: int) -> None:
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(ask(api, *a_write(chosen, number)))
+        task = group.create_task(ask(api, *random_write(chosen, number)))
         if chosen.random() < 0.7:
             for _ in range(chosen.randrange(12)):
                 await asyncio.sleep(0 if chosen.random() < 0.7 else 0.0005)
@@ -51,7 +51,7 @@ async def begin_and_leave(api: ApiServer, chosen: random.Random, number: int) ->
 
 
 async def events(api: ApiServer, version: str) -> list[Any]:
-    """Everything that has happened since `version`."""
+    """All events since `version`."""
     stop = ("watch", "1"), ("resourceVersion", version), ("timeoutSeconds", "1")
     stream = (await ask(api, "GET", CONFIGS, None, *stop)).body
     assert not isinstance(stream, bytes)
@@ -63,15 +63,15 @@ def started(folder: Path) -> ApiServer:
 
 
 @pytest.mark.virtual
-async def test_what_they_began_is_whole_and_told_once(tmp_path: Path) -> None:
+async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> None:
     api = started(tmp_path)
     await api.start()
-    version, chosen = (await listed(api))["metadata"]["resourceVersion"], random.Random(7)
+    version, chosen = (await list_objects(api))["metadata"]["resourceVersion"], random.Random(7)
     for first in range(0, 400, 40):
-        await all_of(*(begin_and_leave(api, chosen, first + n) for n in range(40)))
-    told, final = await events(api, version), (await listed(api))["items"]
+        await all_of(*(start_and_cancel(api, chosen, first + n) for n in range(40)))
+    told, final = await events(api, version), (await list_objects(api))["items"]
     await api.stop()
-    types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which items of a list leave out
+    types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which list items omit
     state: dict[str, Any] = {}
     for event in told:
         name = event["object"]["metadata"]["name"]
@@ -85,5 +85,5 @@ async def test_what_they_began_is_whole_and_told_once(tmp_path: Path) -> None:
     assert [state[name] for name in sorted(state)] == [types | item for item in final]
     again = started(tmp_path)
     await again.start()
-    assert (await listed(again))["items"] == final
+    assert (await list_objects(again))["items"] == final
     await again.stop()

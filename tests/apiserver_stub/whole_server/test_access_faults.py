@@ -1,11 +1,13 @@
-"""A server whose callers and rights others decide about, while each of those others hangs, lies, dies and comes back.
+"""A server with external authenticators, authorizers and audit webhooks, each of which hangs, answers wrongly, dies and
+recovers.
 
-Whatever goes wrong:
-- who does not need the endpoint in trouble is answered as ever, and as fast;
-- nobody is let in who would not be if all were well;
-- each endpoint has a bounded number of connections, and no more of an answer is taken than is bounded;
-- metrics tell, and each event of the audit arrives or is counted as lost;
-- when the trouble is over, everybody is soon answered as before.
+Invariants:
+
+- callers who do not need the faulty endpoint are answered as usual, and as fast;
+- nobody is authorized who would not be without faults;
+- each endpoint has a limited number of connections, and a limited amount of an answer is read;
+- metrics count the failures, and each audit event arrives or is counted as lost;
+- soon after the fault, all callers are answered as before.
 """
 
 import asyncio
@@ -26,45 +28,45 @@ from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from tests.apiserver_stub.authn.jwt.issuer import RSA_KEYS, Issuer, jwk
-from tests.apiserver_stub.whole_server.endpoint import FAULTS, WELL, Endpoint, Tree
+from tests.apiserver_stub.whole_server.faulty_endpoint import FAULTS, WELL, Endpoint, Tree
 
 ADMIN = Certificate("admin", ("system:masters",))
 ISSUER, TOKENS, STRICT, LENIENT, AUDIT = "issuer", "tokens", "strict", "lenient", "audit"
 ENDPOINTS = (ISSUER, TOKENS, STRICT, LENIENT, AUDIT)
 PEOPLE = "clerk-token,clerk,1\nbuyer-token,buyer,2\nthief-token,thief,3\nguard-token,guard,4\n"
-PROMPT = 0.1  # seconds for who needs nobody
-LONGEST = 65.0  # seconds for who waits for an endpoint that hangs
-TROUBLE, RECOVERY = 20.0, 40.0  # seconds
+PROMPT = 0.1  # seconds for callers who need no endpoint
+LONGEST = 65.0  # seconds for callers who wait for a hanging endpoint
+FAULT, RECOVERY = 20.0, 40.0  # seconds
 MOST_CONNECTIONS = {ISSUER: 4, TOKENS: 64, STRICT: 64, LENIENT: 64, AUDIT: 64}
-LARGEST_ANSWER = 10 << 20  # bytes of one, with what waits in sockets
+LARGEST_ANSWER = 10 << 20  # bytes of one answer, including socket buffers
 
 
 class Caller(NamedTuple):
-    """Somebody who reads a ConfigMap of a namespace: the answer while all is well, and while an endpoint that they
-    need is in trouble.
+    """A user who reads a ConfigMap of a namespace: the answer without faults, and the one while an endpoint that they
+    need is faulty.
     """
 
     name: str
     namespace: str
     calm: int
     needs: Collection[str] = ()
-    troubled: Collection[int] = ()
+    affected: Collection[int] = ()
 
 
-REMEMBERED, TIMEOUT = 5, 3  # seconds of answers, and of a question to an authorizer
-CALLERS = (  # who is neither allowed nor denied because of a failure gets 500, as from kube-apiserver
+REMEMBERED, TIMEOUT = 5, 3  # seconds of caching, and of an authorizer call
+CALLERS = (  # a failed decision gets 500, as in kube-apiserver
     Caller("admin", "default", 200),
     Caller("clerk", "default", 200),
-    Caller("jane", "default", 200),  # by a token of the issuer, whose keys are known
-    Caller("forger", "default", 401, (ISSUER, TOKENS), (401,)),  # by a token of the issuer with a key of somebody else
+    Caller("jane", "default", 200),  # with a token of the issuer, whose keys are cached
+    Caller("forger", "default", 401, (ISSUER, TOKENS), (401,)),  # with a token signed by another key
     Caller("anonymous", "default", 403),
     Caller("thief", "default", 403),
     Caller("robot", "default", 200, (TOKENS,), (200, 401)),
     Caller("stranger", "default", 401, (TOKENS,), (401,)),
     Caller("guard", "vault", 200, (STRICT,), (200, 500)),
-    Caller("clerk", "vault", 403, (STRICT,), (403, 500)),  # the roles would let him in
+    Caller("clerk", "vault", 403, (STRICT,), (403, 500)),  # the roles would allow him
     Caller("thief", "vault", 403, (STRICT,), (403, 500)),
-    Caller("clerk", "shop", 200, (LENIENT,), (200,)),  # the roles let him in
+    Caller("clerk", "shop", 200, (LENIENT,), (200,)),  # the roles allow him
     Caller("buyer", "shop", 200, (LENIENT,), (200, 500)),
     Caller("thief", "shop", 403, (LENIENT,), (403, 500)),
 )
@@ -92,15 +94,15 @@ class Cluster:
             tasks = await stack.enter_async_context(Tasks())
             tasks.start(self.server.run(), name="server")
             await self._fill()
-            await asyncio.sleep(2)  # the issuer is asked for its keys
+            await asyncio.sleep(2)  # the keys of the issuer are fetched
             yield self
 
     async def ask(self, caller: Caller) -> int:
-        """The status that a caller gets."""
+        """The status of a caller's request."""
         return await self.get(caller.name, caller.namespace, "c")
 
     async def get(self, caller: str, namespace: str, name: str) -> int:
-        """The status that somebody gets who reads a ConfigMap."""
+        """The status of a request for a ConfigMap."""
         path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
         if caller == "admin":
             return (await self.server.handle(Request("GET", path, certificate=ADMIN))).status
@@ -174,7 +176,7 @@ class Cluster:
         return {"type": "Webhook", "name": name, "webhook": webhook}
 
     async def _fill(self) -> None:
-        """Make namespaces, ConfigMaps, and a role that lets the clerk, jane and the robot read them all."""
+        """Create namespaces, ConfigMaps, and a role with which the clerk, jane and the robot can read them all."""
         group = "rbac.authorization.k8s.io"
         rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
         subjects = [{"apiGroup": group, "kind": "User", "name": name} for name in ("clerk", "jane", "robot")]
@@ -219,17 +221,17 @@ def _document(kind: str, **fields: Any) -> str:
 
 @dataclass
 class Watcher:
-    """Has everybody come again and again, and holds the answers to what must hold."""
+    """Sends the requests of all callers repeatedly, and checks the answers."""
 
     cluster: Cluster
     waits: list[tuple[float, str, str]] = field(default_factory=list)
-    """The seconds that callers waited who did not need the endpoint in trouble; who they were, and the trouble."""
+    """Seconds that callers waited who did not need the faulty endpoint, with their names and the fault."""
 
-    async def look(self, trouble: str, seconds: float) -> None:
-        """Let all callers come once a second for so long, each at times of their own; wait for the last answer."""
+    async def observe(self, faulty: str, seconds: float) -> None:
+        """Send each caller's request once a second, at a random moment; wait for the last answer."""
         async with Tasks() as tasks:
             asked = [
-                tasks.start(self._once(caller, trouble, random_source().uniform(0, seconds)), name=caller.name)
+                tasks.start(self._once(caller, faulty, random_source().uniform(0, seconds)), name=caller.name)
                 for caller in CALLERS
                 for _ in range(int(seconds))
             ]
@@ -238,7 +240,7 @@ class Watcher:
                 one.result()
 
     async def recovers(self) -> None:
-        """Return when everybody is answered as ever, which must be soon."""
+        """Return when all callers are answered as usual, which must be soon."""
         async with asyncio.timeout(RECOVERY):
             while True:
                 answers = await asyncio.gather(*map(self.cluster.ask, CALLERS))
@@ -246,22 +248,22 @@ class Watcher:
                     return
                 await asyncio.sleep(1)
 
-    async def _once(self, caller: Caller, trouble: str, when: float) -> None:
+    async def _once(self, caller: Caller, faulty: str, when: float) -> None:
         await asyncio.sleep(when)
         loop = asyncio.get_running_loop()
-        began, troubled = loop.time(), trouble in caller.needs
+        began, affected = loop.time(), faulty in caller.needs
         status = await self.cluster.ask(caller)
         waited = loop.time() - began
-        fault = f"{trouble}: {self.cluster.endpoints[trouble].fault}" if trouble else ""
-        if not troubled:
+        fault = f"{faulty}: {self.cluster.endpoints[faulty].fault}" if faulty else ""
+        if not affected:
             self.waits.append((waited, caller.name, fault))
         what = caller, fault, status, waited
-        assert status in (caller.troubled if troubled else (caller.calm,)), what
+        assert status in (caller.affected if affected else (caller.calm,)), what
         assert waited < LONGEST, what
 
 
 def failures(cluster: Cluster, name: str) -> float:
-    """How often, or when, metrics have told that an endpoint could not be asked."""
+    """How often, or when, metrics reported a failed call of an endpoint."""
     match name:
         case "issuer":
             fetched = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds"
@@ -274,20 +276,20 @@ def failures(cluster: Cluster, name: str) -> float:
     return sum(cluster.sample(asked, name=name, result=result) for result in ("error", "timeout"))
 
 
-def drawn(limit: int) -> int:
+def random_int(limit: int) -> int:
     return int(random_source().uniform(0, limit))
 
 
 @pytest.mark.virtual(seeds=3)
-async def test_each_endpoint_in_trouble_and_back(tmp_path: Path) -> None:
+async def test_each_endpoint_fails_and_recovers(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     async with cluster.running():
         watcher = Watcher(cluster)
-        await watcher.look("", 5)
-        for name in sorted(ENDPOINTS, key=lambda _: drawn(1000)):
-            endpoint, fault, failed = cluster.endpoints[name], FAULTS[drawn(len(FAULTS))], failures(cluster, name)
+        await watcher.observe("", 5)
+        for name in sorted(ENDPOINTS, key=lambda _: random_int(1000)):
+            endpoint, fault, failed = cluster.endpoints[name], FAULTS[random_int(len(FAULTS))], failures(cluster, name)
             await endpoint.become(fault)
-            await watcher.look(name, TROUBLE)
+            await watcher.observe(name, FAULT)
             await endpoint.become(WELL)
             await watcher.recovers()
             assert name == AUDIT or failures(cluster, name) > failed, (name, fault)
@@ -303,10 +305,10 @@ async def test_each_endpoint_in_trouble_and_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.virtual
-async def test_who_floods_an_endpoint_that_hangs_keeps_others_of_a_priority_level_waiting_for_one_timeout_at_most(
+async def test_hanging_authorizer_delays_others_at_most_one_timeout(
     tmp_path: Path,
 ) -> None:
-    """A request has its seat while the authorizer is asked, so that a flood can hold all seats of its level."""
+    """A request holds its seat while the authorizer is called, so that a flood can hold all seats of its level."""
     async with Cluster(tmp_path).running() as cluster, Tasks() as tasks:
         await cluster.endpoints[STRICT].become("hang")
         flood = [tasks.start(cluster.get("guard", "vault", f"c{number}"), name="flood") for number in range(1000)]

@@ -1,4 +1,4 @@
-"""Admission plugins as recorded from Kubernetes 1.36, by requests to a whole server that has no controllers."""
+"""Admission plugins as recorded from Kubernetes 1.36, on a whole server without controllers."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 DATA = Path(__file__).parent / "data" / "admission_plugins.jsonl"
 ROWS = [json.loads(line) for line in DATA.read_text().splitlines()]
@@ -38,13 +38,13 @@ def _pairs(step: Any) -> list[str]:
 
 
 def _without_suffixes(value: Any) -> Any:
-    """A value with the names of volumes that were drawn made equal."""
+    """A value with equal generated volume names."""
     return json.loads(re.sub(r"kube-api-access-[a-z0-9]{5}\b", "kube-api-access-<rand>", json.dumps(value)))
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: Any) -> None:
     captured = {"RUN": "x1"}
     plugins = ",".join((*PLUGINS, *row.get("needs", ())))
     off = ",".join(row.get("off", ()))
@@ -54,7 +54,7 @@ async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
             step = substituted(recorded, captured)
             await asyncio.sleep(step.get("wait_s", 0))
             code, body, warnings = await send(api.server, step)
-            captured |= {name: at(body, path) for name, path in step.get("capture", {}).items()}
+            captured |= {name: value_at(body, path) for name, path in step.get("capture", {}).items()}
             if step.get("ignore_warnings"):
                 warnings = []
             found = _without_suffixes(outcome(step, code, body, warnings))

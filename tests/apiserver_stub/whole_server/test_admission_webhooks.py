@@ -1,4 +1,4 @@
-"""Admission webhooks as recorded from Kubernetes 1.36: what they are asked, and what becomes of requests."""
+"""Admission webhooks as recorded from Kubernetes 1.36: reviews and results."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ import pytest
 from aiohttp import web
 
 from tests.apiserver_stub.webhooks.webhook_server import Webhook
-from tests.apiserver_stub.whole_server.recorded import difference, normal, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, normal, outcome, substituted
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "webhooks.jsonl").read_text().splitlines()]
 
 
 class Hooks:
-    """The webhooks of a row, by the names that their paths end in."""
+    """The webhooks of a row, by the last part of their path."""
 
     def __init__(self, hook: Webhook, answers: dict[str, Any]) -> None:
         hook.answer_request = self.answer
@@ -55,7 +55,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_recorded_rows(started: Any, hook: Webhook, row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Any, hook: Webhook, row: Any) -> None:
     values = {"RUN": "x1", "WEBHOOK_URL": f"https://127.0.0.1:{hook.port}", "WEBHOOK_CA": hook.ca}
     row = substituted(row, values)
     hooks = Hooks(hook, {name.replace("${RUN}", "x1"): answer for name, answer in row["hooks"].items()})
@@ -72,7 +72,7 @@ async def test_recorded_rows(started: Any, hook: Webhook, row: Any) -> None:
                 assert found["status"]["message"] == step["status"]["message"]
             reviews = hooks.take()
             if "reviews" in step:
-                assert list(map(_seen, reviews)) == list(map(_seen, step["reviews"]))
+                assert list(map(_normal_review, reviews)) == list(map(_normal_review, step["reviews"]))
 
 
 def _headers(step: Any) -> list[tuple[str, Any]]:
@@ -80,8 +80,8 @@ def _headers(step: Any) -> list[tuple[str, Any]]:
     return [*media.items(), *((name.lower(), value) for name, value in step.get("headers", {}).items())]
 
 
-def _seen(seen: Any) -> Any:
-    """What a webhook saw, but for what the credentials of callers add to their names and groups."""
+def _normal_review(seen: Any) -> Any:
+    """The review of a webhook, without what the credentials of callers add to their names and groups."""
     user = seen["review"]["request"]["userInfo"]
     seen["review"]["request"]["userInfo"] = {name: user[name] for name in ("username", "groups")}
     return seen
@@ -100,7 +100,7 @@ async def mutating(api: Any, hook: Webhook, *resources: str, group: str = "") ->
 
 
 def patched(*operations: Any) -> Any:
-    """What answers every review with a patch."""
+    """An answer that patches every reviewed object."""
     patch = {"patch": b64encode(json.dumps(operations).encode()).decode(), "patchType": "JSONPatch"}
 
     def answer(review: Any) -> Any:
@@ -110,8 +110,8 @@ def patched(*operations: Any) -> Any:
     return answer
 
 
-async def test_nobody_owns_what_a_webhook_made_of_a_change(started: Any, hook: Webhook) -> None:
-    """As recorded: the caller goes on owning what it sent, be it changed or not."""
+async def test_fields_set_by_webhook_in_update_have_no_owner(started: Any, hook: Webhook) -> None:
+    """As recorded: the caller still owns the fields it sent, changed or not."""
     async with started() as api:
         await api.config("a")
         hook.answer = patched({"op": "add", "path": "/metadata/labels", "value": {"hook": "1"}})
@@ -135,7 +135,9 @@ async def test_nobody_owns_what_a_webhook_made_of_a_change(started: Any, hook: W
         ({"op": "remove", "path": "/metadata"}, 422, "metadata.name"),
     ],
 )
-async def test_a_webhook_changes_no_identity(started: Any, hook: Webhook, operation: Any, code: int, told: str) -> None:
+async def test_webhook_cannot_change_identity(
+    started: Any, hook: Webhook, operation: Any, code: int, told: str
+) -> None:
     """As recorded."""
     async with started() as api:
         before = await api.config("a")
@@ -149,7 +151,7 @@ async def test_a_webhook_changes_no_identity(started: Any, hook: Webhook, operat
         assert after["kind"] == "ConfigMap"
 
 
-async def test_managed_fields_that_are_none_are_not_taken(started: Any, hook: Webhook) -> None:
+async def test_invalid_managed_fields_from_webhook_are_ignored(started: Any, hook: Webhook) -> None:
     async with started() as api:
         hook.answer = patched({"op": "add", "path": "/metadata/managedFields", "value": [{"operation": "Odd"}]})
         await mutating(api, hook, "configmaps")

@@ -1,4 +1,4 @@
-"""Cluster IPs and node ports are held once, whichever of two servers gives them, and come back when they are let go."""
+"""Cluster IPs and node ports are allocated once by either of two servers, and released."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 SERVICES = "/api/v1/namespaces/default/services"
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Servers:
-    """Administrators of two servers on one storage, of which the second hears of everything late."""
+    """Administrators of two servers on one storage; the second sees changes late."""
 
     def __init__(self, servers: list[ApiServer], late: LaggingStorage, speak: Any) -> None:
         self.servers = servers
@@ -37,14 +37,14 @@ class Servers:
         self.apis = [speak(server) for server in servers]
 
     def rows(self) -> dict[str | int, str]:
-        """Who holds what, by the rows of the first server."""
+        """The owner of each allocation, by the rows of the first server."""
         store = self.servers[0].store
         ips = {row.key: f"{row.field('spec.parentRef.namespace')}/{row.field('spec.parentRef.name')}" for row in
                store.snapshot(ADDRESSES).items()}  # fmt: skip
         return {**ips, **{int(row.key): row.field("spec.service") for row in store.snapshot(NODE_PORTS).items()}}
 
     def services(self) -> dict[str | int, str]:
-        """Who holds what, by the services of the first server; fails if something is held twice."""
+        """The owner of each allocation, by the services of the first server; fails for duplicates."""
         held: dict[str | int, str] = {}
         for row in self.servers[0].store.snapshot("services").items():
             for item in items_of(row.data):
@@ -53,13 +53,13 @@ class Servers:
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[Servers]:
+async def two(admin_of: Any) -> AsyncIterator[Servers]:
     flags, storage = FLAGS.parse(FLAG_TEXTS), embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield Servers(servers, late, speak)
+    yield Servers(servers, late, admin_of)
     for server in servers:
         await server.stop()
 
@@ -70,7 +70,7 @@ def service(name: str, **spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("lag", [0.0, 0.1])
-async def test_nothing_is_held_twice_and_nothing_is_lost(two: Servers, seed: int, lag: float) -> None:
+async def test_allocations_are_unique_and_complete(two: Servers, seed: int, lag: float) -> None:
     chance = random.Random(seed)  # names and addresses of a test
 
     async def be_late() -> None:
@@ -107,7 +107,7 @@ async def test_nothing_is_held_twice_and_nothing_is_lost(two: Servers, seed: int
     assert two.rows() == two.services()
 
 
-async def test_of_two_who_ask_for_one_address_one_has_it(two: Servers) -> None:
+async def test_concurrent_requests_for_one_address_conflict(two: Servers) -> None:
     one, other = two.apis
     two.late.held = True
     assert (await one("POST", SERVICES, service("a", clusterIP="10.0.0.7")))[0] == 201
@@ -119,7 +119,7 @@ async def test_of_two_who_ask_for_one_address_one_has_it(two: Servers) -> None:
     assert (code, told["details"]["causes"][0]["field"]) == (422, "spec.clusterIPs")
 
 
-async def test_a_service_that_waits_for_its_finalizers_keeps_what_it_has(two: Servers) -> None:
+async def test_terminating_service_keeps_its_allocations(two: Servers) -> None:
     api = two.apis[0]
     made = (
         await api("POST", SERVICES, service("a", type="NodePort") | {"metadata": {"name": "a", "finalizers": ["x/y"]}})
@@ -132,7 +132,7 @@ async def test_a_service_that_waits_for_its_finalizers_keeps_what_it_has(two: Se
     assert held.isdisjoint(two.rows())
 
 
-async def test_an_address_comes_and_goes_with_its_service_in_one_revision_of_the_watch(two: Servers) -> None:
+async def test_address_changes_with_its_service_in_one_revision(two: Servers) -> None:
     api = two.apis[0]
     version = (await api("GET", IPS))[1]["metadata"]["resourceVersion"]
     made = (await api("POST", SERVICES, service("a")))[1]
@@ -148,7 +148,7 @@ async def test_an_address_comes_and_goes_with_its_service_in_one_revision_of_the
     assert told[0]["object"]["metadata"]["managedFields"][0]["manager"] == "kube-apiserver"
 
 
-async def test_what_was_stored_before_there_were_rows_gets_them_before_anybody_is_answered(two: Servers) -> None:
+async def test_missing_allocation_rows_are_created_at_start(two: Servers) -> None:
     api, store = two.apis[0], two.servers[0].store
     made = (await api("POST", SERVICES, service("a", type="NodePort")))[1]
     number = made["spec"]["ports"][0]["nodePort"]
@@ -161,7 +161,7 @@ async def test_what_was_stored_before_there_were_rows_gets_them_before_anybody_i
     await again.stop()
 
 
-async def test_a_row_that_no_service_has_is_removed(two: Servers) -> None:
+async def test_allocation_row_without_service_is_removed(two: Servers) -> None:
     store = two.servers[0].store
     for write in Allocations(store).writes("default/ghost", (), ["10.0.0.9", 30003]):
         await store.commit(write)

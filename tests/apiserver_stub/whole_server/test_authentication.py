@@ -1,4 +1,4 @@
-"""Who is let in by a whole server, by flags: bootstrap tokens, tokens of secrets, and tokens that a webhook knows."""
+"""Authentication of a whole server by its flags: bootstrap tokens, secret tokens and a token webhook."""
 
 import asyncio
 import base64
@@ -21,8 +21,8 @@ WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS = "/api/v1/namespaces/{}/secrets"
 
 
-async def who(api: Any, token: str) -> Any:
-    """The user whom a token names; the code of the refusal otherwise."""
+async def authenticated_user(api: Any, token: str) -> Any:
+    """The user of a token, or the status code of a rejection."""
     headers = {"authorization": f"Bearer {token}"}
     answer = await api.server.handle(Request("POST", WHO_AM_I, (), headers, b"{}"))
     return json.loads(answer.body)["status"]["userInfo"] if answer.status == 201 else answer.status
@@ -42,26 +42,26 @@ BOOTSTRAP = {
 }  # fmt: skip
 
 
-async def test_bootstrap_tokens_let_in_where_they_are_on(started: Any) -> None:
+async def test_bootstrap_tokens_authenticate_if_enabled(started: Any) -> None:
     async with started("--enable-bootstrap-token-auth") as api:
         code, _ = await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
         assert code == 201
-        assert await who(api, "abcdef.0123456789abcdef") == {
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == {
             "username": "system:bootstrap:abcdef",
             "groups": ["system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"],
         }
         await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
-        assert await who(api, "abcdef.0123456789abcdef") == 401
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
 
 
-async def test_bootstrap_tokens_are_off_by_default_and_of_no_other_namespace(started: Any) -> None:
+async def test_bootstrap_tokens_are_off_by_default(started: Any) -> None:
     async with started() as api:
         await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
-        assert await who(api, "abcdef.0123456789abcdef") == 401
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
     async with started("--enable-bootstrap-token-auth") as api:
         await api("POST", SECRETS.format("default"), BOOTSTRAP)
         await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
-        assert await who(api, "abcdef.0123456789abcdef") == 401
+        assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
 
 
 @pytest.fixture
@@ -74,27 +74,27 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
         yield found
 
 
-async def test_a_webhook_is_asked_about_tokens_that_nobody_knows(started: Any, hook: Webhook) -> None:
+async def test_unknown_tokens_are_sent_to_webhook(started: Any, hook: Webhook) -> None:
     named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(named, "--authentication-token-webhook-version=v1") as api:
         jane = {"username": "jane", "groups": ["g", "system:authenticated"]}
         for _ in range(3):
-            assert await who(api, "theirs") == jane
-            assert await who(api, "nobodys") == 401
+            assert await authenticated_user(api, "theirs") == jane
+            assert await authenticated_user(api, "nobodys") == 401
         assert [review["spec"]["token"] for review in hook.take()] == ["theirs", "nobodys"]
         code, review = await api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "theirs"}})
         assert (code, review["status"]["authenticated"], review["status"]["user"]) == (201, True, jane)
 
 
-async def test_answers_are_remembered_as_long_as_the_flag_says(started: Any, hook: Webhook) -> None:
+async def test_webhook_cache_ttl_follows_the_flag(started: Any, hook: Webhook) -> None:
     named = f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(named, "--authentication-token-webhook-cache-ttl=0s") as api:
         for _ in range(2):
-            assert await who(api, "nobodys") == 401
+            assert await authenticated_user(api, "nobodys") == 401
         assert len(hook.take()) == 2
 
 
-async def test_a_file_that_leads_nowhere_is_named(started: Any, tmp_path: Path) -> None:
+async def test_missing_file_is_reported(started: Any, tmp_path: Path) -> None:
     file = tmp_path / "absent"
     with pytest.raises(ConfigError, match=f"--authentication-token-webhook-config-file: .*{file}"):
         async with started(f"--authentication-token-webhook-config-file={file}"):
@@ -105,8 +105,8 @@ ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 OF_DEFAULT = SECRETS.format("default")
 
 
-class Signed:
-    """A server whose key is known, with an account whose token a secret holds."""
+class SecretTokenServer:
+    """A server with a known key, and an account with a token in a secret."""
 
     def __init__(self, folder: Path) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
@@ -138,38 +138,38 @@ class Signed:
 
 
 @pytest.fixture
-def signed(tmp_path: Path) -> Signed:
-    return Signed(tmp_path)
+def signed(tmp_path: Path) -> SecretTokenServer:
+    return SecretTokenServer(tmp_path)
 
 
-async def test_the_token_of_a_secret_is_good_as_long_as_the_secret_holds_it(started: Any, signed: Signed) -> None:
+async def test_secret_token_is_valid_while_its_secret_exists(started: Any, signed: SecretTokenServer) -> None:
     async with started(signed.flag) as api:
         token = await signed.prepare(api)
-        found = await who(api, token)
+        found = await authenticated_user(api, token)
         assert found["username"] == "system:serviceaccount:default:robot"
         assert found["groups"] == ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
         _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
         day = secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"]
         assert len(day) == 10
         revision = secret["metadata"]["resourceVersion"]
-        await who(api, token)
+        await authenticated_user(api, token)
         _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
         assert secret["metadata"]["resourceVersion"] == revision, "the day is noted once"
         secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"] = "2026-01-01"
         await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
-        assert await who(api, token) == 401
+        assert await authenticated_user(api, token) == 401
         del (
             secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"],
             secret["metadata"]["resourceVersion"],
         )
         await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
-        assert (await who(api, token))["username"] == "system:serviceaccount:default:robot"
+        assert (await authenticated_user(api, token))["username"] == "system:serviceaccount:default:robot"
         await api("DELETE", f"{OF_DEFAULT}/robot-token")
-        assert await who(api, token) == 401
+        assert await authenticated_user(api, token) == 401
 
 
 @pytest.mark.one_process("it counts those whom a process lets wait")
-async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Webhook, tmp_path: Path) -> None:
+async def test_hanging_webhook_delays_no_other_caller(started: Any, hook: Webhook, tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("good,joe,1\n")
     release = asyncio.Event()
 
@@ -181,10 +181,12 @@ async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Web
     flags = f"--token-auth-file={tmp_path / 'tokens'}", f"--authentication-token-webhook-config-file={kubeconfig(hook)}"
     async with started(*flags) as api:
         async with Tasks() as tasks:
-            waiting = [tasks.start(who(api, f"unknown-{number}"), name="a stranger") for number in range(400)]
+            waiting = [
+                tasks.start(authenticated_user(api, f"unknown-{number}"), name="a stranger") for number in range(400)
+            ]
             async with asyncio.timeout(5):
                 for _ in range(20):
-                    assert (await who(api, "good"))["username"] == "joe"
+                    assert (await authenticated_user(api, "good"))["username"] == "joe"
                     assert (await api("GET", "/api/v1/namespaces"))[0] == 200
             assert not all(task.done() for task in waiting), "those are waited for who can be"
             release.set()
@@ -192,9 +194,9 @@ async def test_a_webhook_that_hangs_holds_up_nobody_else(started: Any, hook: Web
         assert {one if isinstance(one, int) else one["username"] for one in found} == {401, "late"}
 
 
-async def test_how_callers_were_recognized_is_counted(started: Any) -> None:
+async def test_authentications_are_counted(started: Any) -> None:
     async with started() as api:
-        await who(api, "forged")
+        await authenticated_user(api, "forged")
         for certificate in (Certificate("admin", ("system:masters",)), Certificate("a@b.c", expires=4_000_000_000.0)):
             await api.server.handle(Request("GET", "/api/v1/namespaces", certificate=certificate))
         await api.server.handle(Request("GET", "/version"))
@@ -206,12 +208,12 @@ async def test_how_callers_were_recognized_is_counted(started: Any) -> None:
         assert "apiserver_client_certificate_expiration_seconds_count 1" in lines
 
 
-async def test_audit_is_told_how_and_as_whom_callers_came(started: Any, signed: Signed, tmp_path: Path) -> None:
+async def test_audit_names_credential_and_impersonator(started: Any, signed: SecretTokenServer, tmp_path: Path) -> None:
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
     (tmp_path / "policy").write_text(json.dumps(policy))
     flags = f"--audit-policy-file={tmp_path / 'policy'}", f"--audit-log-path={tmp_path / 'log'}"
     async with started(signed.flag, *flags, "--audit-log-mode=blocking", "--authorization-mode=RBAC") as api:
-        await who(api, await signed.prepare(api))
+        await authenticated_user(api, await signed.prepare(api))
         verbs = ["impersonate:user-info", "impersonate-on:user-info:get"]
         rules = [{"apiGroups": ["*"], "resources": ["users", "namespaces"], "verbs": verbs}]
         rbac = "/apis/rbac.authorization.k8s.io/v1"

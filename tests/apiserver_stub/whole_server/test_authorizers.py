@@ -1,4 +1,4 @@
-"""A whole server that authorizes nodes, and by a webhook that hangs, lies, dies and comes back."""
+"""A whole server with the node authorizer, and with an authorization webhook that fails and recovers."""
 
 import asyncio
 import json
@@ -30,13 +30,13 @@ async def status(api: Any, who: Certificate, path: str, method: str = "GET", bod
 
 
 def pod(name: str, node: str) -> Tree:
-    """A pod on a node that needs the secret of its name."""
+    """A pod on a node that uses the secret of the same name."""
     volume = {"name": "v", "secret": {"secretName": name}}
     spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": [volume]}
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def test_a_node_reads_what_its_pods_need(started: Started) -> None:
+async def test_node_reads_objects_its_pods_need(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
         for name in ("mine", "other"):
             assert (await api("POST", SECRETS, {"metadata": {"name": name}}))[0] == 201
@@ -55,7 +55,7 @@ async def test_a_node_reads_what_its_pods_need(started: Started) -> None:
         assert await status(api, NODE, f"{SECRETS}/mine") == 403
 
 
-async def test_what_nodes_may_is_the_same_after_a_restart(started: Started) -> None:
+async def test_node_permissions_survive_restart(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
         assert (await api("POST", SECRETS, {"metadata": {"name": "mine"}}))[0] == 201
         assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
@@ -70,7 +70,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
 
 
 def configured(hook: Webhook, policy: str) -> str:
-    """The flag of a configuration whose webhook fails as a policy says, before RBAC."""
+    """The flag of a configuration with a webhook before RBAC, with a failure policy."""
     document = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AuthorizationConfiguration",
@@ -97,7 +97,7 @@ def configured(hook: Webhook, policy: str) -> str:
     return f"--authorization-config={file}"
 
 
-def says(**answer: Any) -> Callable[[Tree], Any]:
+def review_answer(**answer: Any) -> Callable[[Tree], Any]:
     return lambda review: {**review, "status": answer}
 
 
@@ -117,7 +117,7 @@ FAULTS: dict[str, Callable[[Tree], Any]] = {
 
 
 async def bind(api: Any, user: str) -> None:
-    """Let a user do everything, as far as RBAC is asked."""
+    """Allow a user everything in RBAC."""
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     role = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -125,29 +125,29 @@ async def bind(api: Any, user: str) -> None:
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("NoOpinion", 200), ("Deny", 500)])
-async def test_a_webhook_that_fails_lets_nobody_in(started: Started, hook: Webhook, policy: str, bound: int) -> None:
+async def test_failing_webhook_allows_nothing(started: Started, hook: Webhook, policy: str, bound: int) -> None:
     async with started(configured(hook, policy)) as api:
         await bind(api, "ann")
-        hook.answer = says(allowed=True)
+        hook.answer = review_answer(allowed=True)
         assert await status(api, JOE, SECRETS) == 200
         for what, fault in FAULTS.items():
             hook.answer = fault
-            # Whoever is allowed by nobody learns that it could not be found out.
+            # A caller without an allowing authorizer learns that a decision failed.
             assert await status(api, JOE, SECRETS) == 500, what
             assert await status(api, ANN, SECRETS) == bound, what
             assert await status(api, NODE, "/version") == 200, "who is not asked about is not held up"
-        hook.answer = says(allowed=True, denied=True)
+        hook.answer = review_answer(allowed=True, denied=True)
         assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [500, 500]
-        hook.answer = says(allowed=False, denied=True)
+        hook.answer = review_answer(allowed=False, denied=True)
         assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [403, 403]
-        hook.answer = says(allowed=False)
+        hook.answer = review_answer(allowed=False)
         assert [await status(api, each, SECRETS) for each in (JOE, ANN)] == [403, 200]
-        hook.answer = says(allowed=True)
+        hook.answer = review_answer(allowed=True)
         assert await status(api, JOE, SECRETS) == 200
 
 
-async def test_a_webhook_that_dies_and_comes_back(started: Started, hook: Webhook) -> None:
-    hook.answer = says(allowed=True)
+async def test_webhook_going_down_and_up_is_handled(started: Started, hook: Webhook) -> None:
+    hook.answer = review_answer(allowed=True)
     async with started(configured(hook, "Deny")) as api:
         assert await status(api, JOE, SECRETS) == 200
         await hook.stop()
@@ -157,8 +157,8 @@ async def test_a_webhook_that_dies_and_comes_back(started: Started, hook: Webhoo
         assert await status(api, JOE, SECRETS) == 200
 
 
-async def test_many_who_ask_a_webhook_that_hangs(started: Started, hook: Webhook) -> None:
-    """They all end in time, and nobody else waits for them."""
+async def test_many_requests_to_a_hanging_webhook_time_out(started: Started, hook: Webhook) -> None:
+    """They all end in time, and other requests do not wait for them."""
     async with started(configured(hook, "Deny")) as api:
         hook.answer = lambda _: asyncio.sleep(60)
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
@@ -168,10 +168,10 @@ async def test_many_who_ask_a_webhook_that_hangs(started: Started, hook: Webhook
         assert {task.result() for task in asked} == {500}
 
 
-async def test_what_is_counted_of_requests(started: Started, hook: Webhook) -> None:
+async def test_decisions_are_counted(started: Started, hook: Webhook) -> None:
     async with started(configured(hook, "Deny")) as api:
         for answer in ({"allowed": True}, {"allowed": False}, {"denied": True}, {"allowed": 1}):
-            hook.answer = says(**answer)
+            hook.answer = review_answer(**answer)
             await status(api, JOE, SECRETS)
         lines = (await api.send("GET", "/metrics")).body.decode().splitlines()
     for result in ("no-opinion", "denied", "error"):

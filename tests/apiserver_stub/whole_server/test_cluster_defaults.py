@@ -1,4 +1,4 @@
-"""The objects that a real API server of 1.36 has made by the time it is ready; the answers are that one's."""
+"""Objects that kube-apiserver 1.36 has created by the time it is ready, as recorded."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ async def test_priority_levels(started: Any) -> None:
     assert told == LEVELS
 
 
-async def test_flow_schemas_say_that_their_level_exists(started: Any) -> None:
+async def test_flow_schemas_are_not_dangling(started: Any) -> None:
     async with started() as api:
         found = await items(api, f"{FLOW}/flowschemas")
     told = [
@@ -103,7 +103,7 @@ async def test_flow_schemas_say_that_their_level_exists(started: Any) -> None:
         assert (condition["type"], condition["status"], condition["reason"]) == ("Dangling", "False", "Found")
 
 
-async def test_an_edited_level_is_left_alone_where_it_may_be_edited(started: Any) -> None:
+async def test_edited_level_is_preserved_if_editable(started: Any) -> None:
     async with started() as api:
         for name, code in (("workload-low", 200), ("catch-all", 422)):
             path = f"{FLOW}/prioritylevelconfigurations/{name}"
@@ -123,7 +123,7 @@ async def test_priority_classes(started: Any) -> None:
     assert found == [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
 
 
-async def test_an_api_service_for_each_group_version(started: Any) -> None:
+async def test_each_group_version_has_an_api_service(started: Any) -> None:
     async with started() as api:
         found = await items(api, SERVICES)
     assert {each["metadata"]["name"]: each["spec"]["groupPriorityMinimum"] for each in found} == API_SERVICES
@@ -143,11 +143,11 @@ async def test_an_api_service_for_each_group_version(started: Any) -> None:
         ("resource.k8s.io", "v1", 21),
     ],
 )
-def test_the_priority_of_a_version(group: str, version: str, priority: int) -> None:
+def test_version_priority(group: str, version: str, priority: int) -> None:
     assert priority_of(group, version).version == priority
 
 
-async def test_since_when_the_use_of_tokens_is_noted(started: Any) -> None:
+async def test_legacy_token_tracking_date_is_recorded(started: Any) -> None:
     async with started() as api:
         config = (await api("GET", TRACKING))[1]
         today = config["data"]["since"]

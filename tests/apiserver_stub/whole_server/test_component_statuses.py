@@ -1,4 +1,4 @@
-"""Component statuses are asked for, not stored."""
+"""Component statuses are computed on request, not stored."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ async def _down() -> str:
     return "nobody listens"
 
 
-async def test_the_store_is_a_component(started: Any, disk: Any) -> None:
+async def test_storage_is_a_component(started: Any, disk: Any) -> None:
     async with started() as api:
         condition = {"type": "Healthy", "status": "True", "message": "ok"}
         assert (await api("GET", f"{PATH}/etcd-0"))[1] == {
@@ -35,11 +35,11 @@ async def test_the_store_is_a_component(started: Any, disk: Any) -> None:
         assert (condition["status"], "no space left" in condition["message"]) == ("False", True)
 
 
-async def test_components_beside_it_are_asked(speak: Any) -> None:
+async def test_other_components_are_queried(admin_of: Any) -> None:
     flags = FLAGS.parse(("--storage-backend=memory",))
     server = build(flags, Runtime("test"), components={"scheduler": _down})
     await server.start()
-    api = speak(server)
+    api = admin_of(server)
     found = (await api("GET", PATH))[1]
     assert [each["metadata"]["name"] for each in found["items"]] == ["scheduler", "etcd-0"]
     assert found["items"][0]["conditions"] == [{"type": "Healthy", "status": "False", "message": "nobody listens"}]

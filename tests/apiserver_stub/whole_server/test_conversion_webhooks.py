@@ -1,4 +1,4 @@
-"""A definition whose objects a webhook converts, on a whole server: what clients see, and what a broken one costs."""
+"""A definition with a conversion webhook on a whole server: results, and the effect of failures."""
 
 import asyncio
 import json
@@ -68,14 +68,14 @@ async def api(started: Any, hook: Webhook) -> AsyncIterator[Any]:
     async with started() as api:
         running = asyncio.ensure_future(api.server.run())
         assert (await api("POST", DEFINITIONS, definition(hook.config)))[0] == 201
-        await until(api, THINGS["v2"], 200)
+        await wait_for_code(api, THINGS["v2"], 200)
         yield api
         running.cancel()
         await asyncio.wait((running,))
 
 
-async def until(api: Any, url: str, code: int) -> Any:
-    """What is read as soon as it is answered so."""
+async def wait_for_code(api: Any, url: str, code: int) -> Any:
+    """Wait for a status code; return the answer."""
     for _ in range(500):
         answered, found = await api("GET", url)
         if answered == code:
@@ -84,7 +84,7 @@ async def until(api: Any, url: str, code: int) -> Any:
     raise AssertionError(found)
 
 
-async def test_clients_of_both_versions(api: Any, hook: Webhook) -> None:
+async def test_both_versions_are_served(api: Any, hook: Webhook) -> None:
     code, made = await api("POST", THINGS["v2"], thing("a", "v2"))
     assert (code, made["apiVersion"], made["spec"]) == (201, f"{GROUP}/v2", {"address": "a", "size": 1})
     _, read = await api("GET", f"{THINGS['v1']}/a")
@@ -112,7 +112,7 @@ async def test_clients_of_both_versions(api: Any, hook: Webhook) -> None:
     assert (await api("GET", THINGS["v1"]))[1]["items"] == []
 
 
-async def test_a_webhook_that_lies_changes_nothing(api: Any, hook: Webhook) -> None:
+async def test_invalid_conversion_changes_nothing(api: Any, hook: Webhook) -> None:
     await api("POST", THINGS["v1"], thing("a"))
 
     def renamed(review: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ async def test_a_webhook_that_lies_changes_nothing(api: Any, hook: Webhook) -> N
     assert [(tree["metadata"]["name"], tree["spec"]["host"]) for tree in listed["items"]] == [("a", "a")]
 
 
-async def test_a_webhook_that_hangs_holds_up_nobody_else(api: Any, hook: Webhook) -> None:
+async def test_hanging_webhook_delays_no_other_request(api: Any, hook: Webhook) -> None:
     await api("POST", THINGS["v1"], thing("a"))
     go_on = asyncio.Event()
 
@@ -159,7 +159,7 @@ async def test_a_webhook_that_hangs_holds_up_nobody_else(api: Any, hook: Webhook
     assert {code for code, _ in await asyncio.gather(*stuck)} == {200}
 
 
-async def test_a_webhook_that_is_put_right(api: Any, hook: Webhook) -> None:
+async def test_replaced_webhook_is_used(api: Any, hook: Webhook) -> None:
     await api("POST", THINGS["v1"], thing("a"))
     url = f"{DEFINITIONS}/things.{GROUP}"
     nobody = {"service": {"namespace": "default", "name": "nope", "path": "/convert", "port": 443}, "caBundle": hook.ca}
@@ -170,13 +170,13 @@ async def test_a_webhook_that_is_put_right(api: Any, hook: Webhook) -> None:
         config = {"url": None, "service": None, **webhook["clientConfig"]}
         change = {"spec": {"conversion": {**conversion, "webhook": {**webhook, "clientConfig": config}}}}
         assert (await api("PATCH", url, change, content_type="application/merge-patch+json"))[0] == 200
-        found = await until(api, f"{THINGS['v2']}/a", code)
+        found = await wait_for_code(api, f"{THINGS['v2']}/a", code)
         if code == 500:
             why = 'Post "https://nope.default.svc:443/convert?timeout=30s": service "nope" not found'
             assert found["message"] == f"conversion webhook for {GROUP}/v1, Kind=Thing failed: {why}"
 
 
-async def test_a_server_that_stops_waits_for_no_webhook(api: Any, hook: Webhook) -> None:
+async def test_shutdown_waits_for_no_webhook(api: Any, hook: Webhook) -> None:
     await api("POST", THINGS["v1"], thing("a"))
 
     async def hang(_: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Objects the store holds but cannot read (API concepts, States and transitions, and Delete options)."""
+"""Objects that the store cannot read (API concepts, States and transitions, and Delete options)."""
 
 import json
 import sqlite3
@@ -25,7 +25,7 @@ SOUND = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u"
 
 
 async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken") -> None:
-    """Write over what the log holds of an object."""
+    """Overwrite the stored data of an object."""
     async for records in backend.replay():
         for record in records:
             if record.key == f"default/{name}":
@@ -34,7 +34,7 @@ async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken"
 
 @pytest.fixture
 async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
-    """A log with the objects a, b and c, of which b cannot be read; the latter as it was."""
+    """A log with the objects a, b and c, of which b is unreadable; returns b as it was."""
     async with started() as api:
         made = {name: await api.config(name, finalizers=["example.com/x"]) for name in "abc"}
     await corrupt(backend, "b")
@@ -60,7 +60,7 @@ async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
         (b"\x00", False),
     ],
 )
-def test_what_an_object_is(data: bytes, sound: bool) -> None:
+def test_decode_error_of_data(data: bytes, sound: bool) -> None:
     assert (decode_error_of(data) == "") is sound
 
 
@@ -75,7 +75,7 @@ def test_what_an_object_is(data: bytes, sound: bool) -> None:
         ("DELETE", {"gracePeriodSeconds": 0}, {}),
     ],
 )
-async def test_one_object_is_refused_by_name(
+async def test_unreadable_object_is_rejected_by_name(
     started: Any, broken: Any, gate: Any, method: str, body: Any, headers: Any
 ) -> None:
     """States and transitions, the corrupt resource: a normal request fails with the error that says so."""
@@ -90,8 +90,8 @@ async def test_one_object_is_refused_by_name(
 
 
 @pytest.mark.parametrize("query", ["", "?limit=2", "?labelSelector=x=y", "?fieldSelector=metadata.name=b"])
-async def test_a_list_never_leaves_one_out(started: Any, broken: Any, query: str) -> None:
-    """Without the gate the first is named, with it all of them as causes."""
+async def test_list_with_unreadable_object_fails(started: Any, broken: Any, query: str) -> None:
+    """Without the gate the error names the first, with it all of them as causes."""
     async with started() as api:
         code, status = await api("GET", f"{CONFIGS}{query}")
         assert (code, status["reason"]) == (500, "InternalError")
@@ -112,21 +112,21 @@ async def test_a_list_never_leaves_one_out(started: Any, broken: Any, query: str
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
     ],
 )
-async def test_no_other_form_shows_one(started: Any, broken: Any, accept: str) -> None:
+async def test_unreadable_object_fails_in_every_representation(started: Any, broken: Any, accept: str) -> None:
     async with started(ON) as api:
         for url in (CONFIGS, f"{CONFIGS}/b"):
             assert (await api.send("GET", url, accept=accept)).status == 500
         assert (await api.send("GET", f"{CONFIGS}/a", accept=accept)).status == 200
 
 
-async def test_a_list_of_others_is_not_concerned(started: Any, broken: Any) -> None:
+async def test_lists_without_the_object_succeed(started: Any, broken: Any) -> None:
     async with started(ON) as api:
         assert (await api("GET", f"{CONFIGS}?fieldSelector=metadata.name=a"))[0] == 200
         assert (await api("GET", "/api/v1/namespaces/kube-system/configmaps"))[0] == 200
         assert (await api("GET", "/api/v1/namespaces"))[0] == 200
 
 
-async def test_a_list_names_so_many_and_counts_the_rest(started: Any, backend: MemoryBackend) -> None:
+async def test_number_of_reported_objects_is_limited(started: Any, backend: MemoryBackend) -> None:
     async with started() as api:
         for number in range(103):
             await api.config(f"a{number:03}")
@@ -141,8 +141,8 @@ async def test_a_list_names_so_many_and_counts_the_rest(started: Any, backend: M
 
 
 @pytest.mark.virtual
-async def test_a_watch_ends_with_the_error(started: Any, broken: Any) -> None:
-    """Synthetic events of the state cannot be complete; events from now on can."""
+async def test_watch_ends_with_an_error(started: Any, broken: Any) -> None:
+    """The initial state cannot be complete; later events can."""
     async with started() as api:
         events = await api.watch("timeoutSeconds=1")
         assert [event["type"] for event in events] == ["ERROR"]
@@ -153,15 +153,15 @@ async def test_a_watch_ends_with_the_error(started: Any, broken: Any) -> None:
         assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", "d")]
 
 
-async def test_history_begins_behind_the_corruption(started: Any, broken: Any) -> None:
-    """Watching, rule 4: what cannot be told any more is 410, which every client knows how to go on from."""
+async def test_watch_from_before_the_corruption_is_expired(started: Any, broken: Any) -> None:
+    """Watching, rule 4: lost events are a 410, which every client can handle."""
     async with started() as api:
         code, status = await api("GET", f"{CONFIGS}?watch=1&resourceVersion=1")
         assert (code, status["reason"]) == (410, "Expired")
 
 
 @pytest.mark.virtual
-async def test_the_unsafe_deletion_removes_it(started: Any, broken: Any, backend: MemoryBackend) -> None:
+async def test_unsafe_delete_removes_the_object(started: Any, broken: Any, backend: MemoryBackend) -> None:
     """States and transitions, the corrupt resource: finalizers and everything else are ignored."""
     async with started(ON) as api:
         version = api.server.store.revision
@@ -179,8 +179,8 @@ async def test_the_unsafe_deletion_removes_it(started: Any, broken: Any, backend
 
 
 @pytest.mark.virtual
-async def test_watchers_with_selectors_learn_that_something_went(started: Any, broken: Any) -> None:
-    """Nobody knows whether it was selected: the error makes them list again, which works now."""
+async def test_selective_watches_end_when_object_is_removed(started: Any, broken: Any) -> None:
+    """It is unknown whether it was selected: the error makes clients list again, which works now."""
     async with started(ON) as api:
         version = api.server.store.revision
         await api("DELETE", f"{CONFIGS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true")
@@ -189,7 +189,7 @@ async def test_watchers_with_selectors_learn_that_something_went(started: Any, b
         assert (await api("GET", f"{CONFIGS}?labelSelector=x=y"))[0] == 200
 
 
-async def test_what_is_left_of_it_is_told(started: Any, broken: Any, backend: MemoryBackend) -> None:
+async def test_readable_metadata_is_in_the_deletion_event(started: Any, broken: Any, backend: MemoryBackend) -> None:
     data = json.dumps({"metadata": broken["metadata"]}).encode()
     await corrupt(backend, "b", data)
     async with started(ON) as api:
@@ -199,7 +199,7 @@ async def test_what_is_left_of_it_is_told(started: Any, broken: Any, backend: Me
         assert json.loads(gone.row.data)["metadata"]["uid"] == broken["metadata"]["uid"]
 
 
-async def test_without_the_gate_the_option_is_not_there(started: Any, broken: Any) -> None:
+async def test_unsafe_delete_needs_the_feature_gate(started: Any, broken: Any) -> None:
     """States and transitions, the corrupt resource: only with AllowUnsafeMalformedObjectDeletion."""
     async with started() as api:
         assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 500
@@ -226,7 +226,7 @@ async def test_without_the_gate_the_option_is_not_there(started: Any, broken: An
         (f"{CONFIGS}/b?dryRun", {**UNSAFE, "dryRun": []}),
     ],
 )
-async def test_it_goes_alone_and_only_for_the_corrupt(started: Any, broken: Any, url: str, body: Any) -> None:
+async def test_unsafe_delete_allows_no_other_options(started: Any, broken: Any, url: str, body: Any) -> None:
     """Delete options: with it, dryRun and the others must be unset."""
     async with started(ON) as api:
         revision = api.server.store.revision
@@ -236,7 +236,7 @@ async def test_it_goes_alone_and_only_for_the_corrupt(started: Any, broken: Any,
         assert api.server.store.revision == revision
 
 
-async def test_a_collection_goes_but_for_the_corrupt(started: Any, broken: Any) -> None:
+async def test_collection_delete_skips_unreadable_object(started: Any, broken: Any) -> None:
     async with started(ON) as api:
         code, status = await api("DELETE", CONFIGS, {})
         assert (code, "default/b" in status["message"]) == (500, True)
@@ -245,10 +245,10 @@ async def test_a_collection_goes_but_for_the_corrupt(started: Any, broken: Any) 
 
 
 @pytest.mark.virtual
-async def test_the_namespace_controller_goes_on_once_it_is_removed(speak: Any) -> None:
+async def test_namespace_deletion_continues_after_unsafe_delete(admin_of: Any) -> None:
     cluster = Cluster([ON])
     async with cluster:
-        api = speak(cluster.api)
+        api = admin_of(cluster.api)
         for name in ("n", "other"):
             await api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             for config in ("a", "b"):
@@ -259,7 +259,7 @@ async def test_the_namespace_controller_goes_on_once_it_is_removed(speak: Any) -
         cluster.rows.add(record._replace(revision=cluster.rows.revision + 1, data=b"{", decode_error=why))
         await cluster.start_api()
         await cluster.manage()
-        api = speak(cluster.api)
+        api = admin_of(cluster.api)
         await api("DELETE", "/api/v1/namespaces/n")
         await api("DELETE", "/api/v1/namespaces/other")
         await cluster.sleep(30)
@@ -273,19 +273,19 @@ async def test_the_namespace_controller_goes_on_once_it_is_removed(speak: Any) -
 
 
 @pytest.mark.parametrize("value", ["'not json'", "x'00ff'", "7", '\'{"kind":"ConfigMap"}\''])
-async def test_a_database_edited_by_hand_still_opens(speak: Any, tmp_path: Path, value: str) -> None:
-    """Found at the next start, in whatever form the bytes were put there."""
+async def test_database_edited_by_hand_opens(admin_of: Any, tmp_path: Path, value: str) -> None:
+    """The damage is found at the next start, in any form of data."""
     flags = FLAGS.parse((f"--data-dir={tmp_path}", "--advertise-address=192.0.2.1", ON))
     server = build(flags, Runtime("test"))
     await server.start()
-    await speak(server).config("b")
+    await admin_of(server).config("b")
     await server.stop()
     with sqlite3.connect(tmp_path / "apiserver.db") as database:
         database.execute(f"UPDATE log SET data = {value} WHERE key = 'default/b'")
     database.close()
     server = build(flags, Runtime("test"))
     await server.start()
-    api = speak(server)
+    api = admin_of(server)
     assert (await api("GET", f"{CONFIGS}/b"))[0] == 500
     assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
     assert (await api("GET", f"{CONFIGS}/b"))[0] == 404
@@ -293,7 +293,7 @@ async def test_a_database_edited_by_hand_still_opens(speak: Any, tmp_path: Path,
 
 
 async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, broken: Any) -> None:
-    """`delete` is not enough: the store is left without the finalizers of the object."""
+    """`delete` is not enough, because finalizers are skipped."""
     verbs = {"eve": ["delete"], "root": ["delete", "unsafe-delete-ignore-read-errors"]}
     async with started(ON, "--authorization-mode=RBAC") as api:
         admin = Caller(api.server, "admin", "system:masters")
@@ -308,7 +308,7 @@ async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, bro
 
 
 async def damage(backend: MemoryBackend, resource: str, key: str, change: Callable[[bytes], bytes]) -> None:
-    """Change what the log holds last of an object."""
+    """Change the last stored data of an object."""
     found = None
     async for records in backend.replay():
         found = next((each for each in reversed(records) if (each.resource, each.key) == (resource, key)), found)
@@ -350,7 +350,7 @@ TYPED = (f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}", f"flowschemas.{F
 async def test_unreadable_bootstrap_object_is_created_again(
     started: Any, backend: MemoryBackend, resource: str, change: Callable[[bytes], bytes]
 ) -> None:
-    """One flipped bit must not keep a server from starting for good."""
+    """One flipped bit must not prevent a start forever."""
     key = BOOTSTRAP[resource]
     async with started() as api:
         await api.config("a")
@@ -369,8 +369,8 @@ async def test_unreadable_bootstrap_object_is_created_again(
     assert after == before
 
 
-async def test_encrypted_bootstrap_object_without_its_key_is_kept(started: Any, backend: MemoryBackend) -> None:
-    """It can be read again once the server is given the key."""
+async def test_encrypted_bootstrap_object_without_its_key_is_preserved(started: Any, backend: MemoryBackend) -> None:
+    """It can be read again once the server has the key."""
     resource, encrypted = f"clusterroles.{RBAC}", b"k8s:enc:aescbc:v1:key:\x00\x01"
     async with started():
         pass

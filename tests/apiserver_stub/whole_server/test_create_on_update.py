@@ -1,4 +1,4 @@
-"""A PUT or an apply that makes an object needs the right to create it, as kube-apiserver asks before validating
+"""A PUT or an apply that creates an object needs the create permission, as kube-apiserver checks before validating
 admission (`withAuthorization` in `endpoints/handlers/update.go`).
 """
 
@@ -45,26 +45,26 @@ def admin(server: Any) -> Caller:
 @pytest.fixture
 async def eve(server: Any, admin: Caller) -> Caller:
     """A user who may update and patch everything, but create nothing."""
-    await may(admin, {"apiGroups": ["*"], "resources": ["*"], "verbs": UPDATE})
+    await grant(admin, {"apiGroups": ["*"], "resources": ["*"], "verbs": UPDATE})
     return Caller(server, "eve")
 
 
-async def may(admin: Caller, *rules: Any, name: str = "eve") -> None:
+async def grant(admin: Caller, *rules: Any, name: str = "eve") -> None:
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": name}, "rules": rules})
     await admin.must("POST", CLUSTER_BINDINGS, binding(name, name))
 
 
-def named(fields: Any) -> Any:
+def object_with(fields: Any) -> Any:
     return {"metadata": {"name": "one"}, **fields}
 
 
 @pytest.mark.parametrize("url", CREATED_BY_PUT)
 async def test_put_of_new_object_without_create_is_forbidden(eve: Caller, admin: Caller, url: str) -> None:
-    code, answer = await eve("PUT", url, named(CREATED_BY_PUT[url]))
+    code, answer = await eve("PUT", url, object_with(CREATED_BY_PUT[url]))
     assert (code, answer["reason"]) == (403, "Forbidden"), answer
     assert 'User "eve" cannot create resource' in answer["message"]
     assert (await admin("GET", url))[0] == 404
-    assert (await admin("PUT", url, named(CREATED_BY_PUT[url])))[0] == 201
+    assert (await admin("PUT", url, object_with(CREATED_BY_PUT[url])))[0] == 201
 
 
 @pytest.mark.parametrize("query", ["fieldManager=eve", "fieldManager=eve&dryRun=All"])
@@ -76,24 +76,28 @@ async def test_apply_of_new_object_without_create_is_forbidden(eve: Caller, admi
 
 
 async def test_object_that_exists_is_updated_without_create(eve: Caller, admin: Caller) -> None:
-    await admin.must("PUT", f"{LEASES}/one", named({"spec": {"leaseDurationSeconds": 15}}))
+    await admin.must("PUT", f"{LEASES}/one", object_with({"spec": {"leaseDurationSeconds": 15}}))
     found = await eve.must("GET", f"{LEASES}/one")
     await eve.must("PUT", f"{LEASES}/one", found)
-    applied = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **named({"spec": {"holderIdentity": "eve"}})}
+    applied = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        **object_with({"spec": {"holderIdentity": "eve"}}),
+    }
     code, _ = await eve("PATCH", f"{LEASES}/one?fieldManager=eve", applied, APPLY)
     assert code == 200
 
 
 async def test_create_of_one_name_allows_put_of_that_name(eve: Caller, admin: Caller) -> None:
     rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": CREATE, "resourceNames": ["one"]}
-    await may(admin, rule, name="one")
+    await grant(admin, rule, name="one")
     lease = {"spec": {"leaseDurationSeconds": 15}}
     assert (await eve("PUT", f"{LEASES}/two", {"metadata": {"name": "two"}, **lease}))[0] == 403
-    assert (await eve("PUT", f"{LEASES}/one", named(lease)))[0] == 201
+    assert (await eve("PUT", f"{LEASES}/one", object_with(lease)))[0] == 201
 
 
-async def test_invalid_new_object_is_refused_as_invalid_first(eve: Caller) -> None:
-    code, _ = await eve("PUT", f"{LEASES}/one", named({"spec": {"leaseDurationSeconds": -1}}))
+async def test_invalid_new_object_is_rejected_as_invalid_first(eve: Caller) -> None:
+    code, _ = await eve("PUT", f"{LEASES}/one", object_with({"spec": {"leaseDurationSeconds": -1}}))
     assert code == 422
 
 

@@ -1,4 +1,4 @@
-"""Custom objects are answered as recorded from Kubernetes 1.36: codes, reasons, causes with their messages, bodies."""
+"""Custom objects as recorded from Kubernetes 1.36: codes, reasons, causes with messages, bodies."""
 
 import copy
 import json
@@ -14,10 +14,10 @@ from apiserver_stub.apis.apiextensions.conversion import Converters
 from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.common.offload import Offload
 from apiserver_stub.patch.json_patch import apply
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, put, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, put, substituted, value_at
 
 DATA = Path(__file__).with_name("data")
-# Where it is told otherwise: an object with a list called `items` can be read.
+# Recorded otherwise: an object with a list called `items` can be read.
 OTHERWISE = ("obj-embedded-235",)
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -35,7 +35,7 @@ FIXTURES = {row["id"]: row["manifest"] for row in rows("custom_fixtures.jsonl")}
 
 
 class Player:
-    """Plays the steps of a row; definitions are registered as they are."""
+    """Plays the steps of a row; definitions are registered unchanged."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -59,7 +59,7 @@ class Player:
                 put(body, path, substituted(value, self._captured))
         code, answered, warnings = await self._send(step, body)
         for name, path in step.get("capture", {}).items():
-            self._captured[name] = answered if path == "*" else at(answered, path)
+            self._captured[name] = answered if path == "*" else value_at(answered, path)
         return difference(step, outcome(step, code, answered, warnings))
 
     async def _send(self, step: Any, body: Any) -> tuple[int, Any, list[str]]:
@@ -84,7 +84,7 @@ def of_group(group: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("group", sorted({row["group"] for row in rows("custom_objects.jsonl")}))
-async def test_recorded_rows(started: Callable[..., Any], group: str) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], group: str) -> None:
     failed = []
     async with started() as api:
         for row in of_group(group):
@@ -99,8 +99,8 @@ async def test_recorded_rows(started: Callable[..., Any], group: str) -> None:
     assert not [told for told in failed if not told.startswith(OTHERWISE)]
 
 
-async def test_more_that_a_real_server_was_asked(started: Callable[..., Any]) -> None:
-    """Steps beyond those facts, recorded of kube-apiserver 1.36: limits, nulls, rules, apply, scales, metadata."""
+async def test_additional_recorded_steps(started: Callable[..., Any]) -> None:
+    """Steps recorded from kube-apiserver 1.36 beyond those facts: limits, nulls, rules, apply, scales, metadata."""
     definitions = {**FIXTURES, **{row["id"]: row["manifest"] for row in rows("custom_more_fixtures.jsonl")}}
     failed = []
     async with started() as api:
@@ -113,8 +113,8 @@ async def test_more_that_a_real_server_was_asked(started: Callable[..., Any]) ->
     assert not failed
 
 
-async def test_numbers_without_a_fraction_are_whole(started: Callable[..., Any]) -> None:
-    """A client in Go reads `1.0` as no integer."""
+async def test_whole_floats_are_returned_as_integers(started: Callable[..., Any]) -> None:
+    """Go clients do not read `1.0` as an integer."""
     async with started() as api:
         Player(api).define(FIXTURES["widget"])
         body = b"""{"apiVersion": "widget.example.com/v1", "kind": "Widget", "metadata": {"name": "w"},

@@ -1,4 +1,4 @@
-"""Delete options in every medium, and of every kind of collection (API concepts, Delete options)."""
+"""Delete options in every media type, for objects and collections (API concepts, Delete options)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ ENVELOPE = b"k8s\x00\x0a" + bytes([len(TYPE)]) + TYPE + b"\x12" + bytes([len(FOR
         ("application/cbor", b"\xa1\x71propagationPolicy\x6aForeground"),
     ],
 )
-async def test_options_in_every_medium(started: Any, media: str, body: bytes) -> None:
+async def test_delete_options_are_read_in_every_media_type(started: Any, media: str, body: bytes) -> None:
     flags = ("--feature-gates=CBORServingAndStorage=true",) if "cbor" in media else ()
     async with started(*flags) as api:
         await api.config("a")
@@ -28,7 +28,7 @@ async def test_options_in_every_medium(started: Any, media: str, body: bytes) ->
         assert (code, marked["metadata"]["finalizers"]) == (200, ["foregroundDeletion"])
 
 
-async def test_other_media_are_refused(started: Any) -> None:
+async def test_other_media_types_are_rejected(started: Any) -> None:
     async with started() as api:
         await api.config("a")
         assert (await api("DELETE", CONFIG, b"x", content_type="text/plain"))[0] == 415

@@ -1,4 +1,4 @@
-"""Whole servers on one etcd, each with its own view of it."""
+"""Whole servers on one etcd, each with its own cache."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.interface import Write
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.on_etcd import new_prefix, storage_at
+from tests.apiserver_stub.etcd_storage import etcd_storage, new_prefix
 from tests.etcd import Etcd
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.needs("etcd")
 
 @pytest.fixture
 async def pair(etcd: Etcd, tmp_path: Any) -> AsyncIterator[list[ApiServer]]:
-    """Two servers that were started at the same time on an empty store."""
+    """Two servers, started at the same time on an empty store."""
     flags = (
         *("--storage-backend=etcd", f"--etcd-servers={etcd.urls[0]}", f"--etcd-prefix={new_prefix()}"),
         *("--advertise-address=192.0.2.1", f"--data-dir={tmp_path}"),
@@ -48,10 +48,10 @@ async def ask(server: ApiServer, path: str, body: Any = None, **query: str) -> t
     return answer.status, [json.loads(line) async for chunk in answer.body for line in chunk.splitlines()]
 
 
-async def test_a_revision_that_only_others_reached_is_reached_by_all(pair: list[ApiServer], etcd: Etcd) -> None:
-    """Keys of other clusters move the revision on, and one server may hear of that before the other does."""
+async def test_foreign_keys_advance_the_revision_of_all_servers(pair: list[ApiServer], etcd: Etcd) -> None:
+    """Keys of other clusters advance the revision, which one server may see before the other."""
     one, other = pair
-    stranger = storage_at(new_prefix(), etcd.urls)
+    stranger = etcd_storage(new_prefix(), etcd.urls)
     await stranger.open()
     revision = await stranger.txn([Write("pods", "first", 0, b"{}")])
     assert other.store.revision < revision
@@ -67,7 +67,7 @@ async def test_a_revision_that_only_others_reached_is_reached_by_all(pair: list[
     await stranger.close()
 
 
-async def test_what_one_has_acknowledged_the_other_answers_at_the_same_revision(pair: list[ApiServer]) -> None:
+async def test_acknowledged_write_is_visible_at_other_server(pair: list[ApiServer]) -> None:
     for number in range(20):
         server, reader = pair[number % 2], pair[1 - number % 2]
         code, made = await ask(server, CONFIGS, {"metadata": {"name": f"c{number}"}})
@@ -75,7 +75,7 @@ async def test_what_one_has_acknowledged_the_other_answers_at_the_same_revision(
         assert await ask(reader, f"{CONFIGS}/c{number}") == (200, made)
 
 
-async def test_health_tells_of_etcd_by_its_name(pair: list[ApiServer]) -> None:
+async def test_health_checks_name_etcd(pair: list[ApiServer]) -> None:
     for path in ("/healthz/etcd", "/livez/etcd", "/readyz/etcd", "/readyz/etcd-readiness"):
         answer = await pair[0].handle(Request("GET", path, (), {}, b"", ADMIN))
         assert (answer.status, answer.body) == (200, b"ok")

@@ -1,4 +1,4 @@
-"""Events are kept for a limited time (API concepts, Event resource)."""
+"""Events expire (API concepts, Event resource)."""
 
 import asyncio
 from typing import Any
@@ -27,8 +27,8 @@ async def names(api: Any, url: str = EVENTS) -> list[str]:
 
 
 @pytest.mark.virtual
-async def test_events_go_an_hour_after_their_last_write(started: Any) -> None:
-    """Event resource: retained for a limited time; watchers of either group are told."""
+async def test_events_expire_an_hour_after_last_write(started: Any) -> None:
+    """Event resource: retained for a limited time; watchers of either group see the deletion."""
     async with started() as api:
         for name in ("quiet", "busy"):
             assert (await api("POST", EVENTS, event(name)))[0] == 201
@@ -50,7 +50,7 @@ async def test_events_go_an_hour_after_their_last_write(started: Any) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("ttl", "left"), [("10s", []), ("2h", ["e"]), ("0", ["e"])])
-async def test_the_time_is_a_flag(started: Any, ttl: str, left: list[str]) -> None:
+async def test_event_ttl_follows_the_flag(started: Any, ttl: str, left: list[str]) -> None:
     async with started(f"--event-ttl={ttl}") as api:
         await api("POST", CORE, {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}})
         await asyncio.sleep(3700)
@@ -58,7 +58,7 @@ async def test_the_time_is_a_flag(started: Any, ttl: str, left: list[str]) -> No
 
 
 @pytest.mark.virtual
-async def test_a_restart_forgets_nothing(started: Any) -> None:
+async def test_event_ttl_continues_after_restart(started: Any) -> None:
     async with started() as api:
         await api("POST", EVENTS, event("e"))
         await asyncio.sleep(3000)

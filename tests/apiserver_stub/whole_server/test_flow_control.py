@@ -1,4 +1,4 @@
-"""Flow control of a whole server: configuration that is followed, statuses, headers, refusals."""
+"""Flow control of a whole server: changed configuration, statuses, headers and rejections."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ from apiserver_stub.request.api_request import RequestContext
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -43,28 +43,30 @@ async def uids(api: Any, schema: str, level: str) -> tuple[str, str]:
     return first["metadata"]["uid"], second["metadata"]["uid"]
 
 
-def told(response: Response) -> tuple[str | None, ...]:
+def flow_headers(response: Response) -> tuple[str | None, ...]:
     return tuple(response.headers.get(name) for name in HEADERS)
 
 
 @pytest.mark.virtual
-async def test_schemas_and_levels_are_followed_as_they_come_and_go(started: Any) -> None:
+async def test_added_and_removed_schemas_and_levels_take_effect(started: Any) -> None:
     async with started() as api:
-        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
-        assert told(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
+        assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default")
+        assert flow_headers(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
         await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
-        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default"), "it has no level yet"
+        assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default"), (
+            "it has no level yet"
+        )
         await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
         mine = await uids(api, "mine", "mine")
-        assert told(await ask(api.server)) == mine
-        assert told(await ask(api.server, "/api/v1/nothing")) == mine, "refusals name them too"
-        assert told(await ask(api.server, "/version")) == await uids(api, "global-default", "global-default")
+        assert flow_headers(await ask(api.server)) == mine
+        assert flow_headers(await ask(api.server, "/api/v1/nothing")) == mine, "refusals name them too"
+        assert flow_headers(await ask(api.server, "/version")) == await uids(api, "global-default", "global-default")
         await api("DELETE", f"{API}/prioritylevelconfigurations/mine")
-        assert told(await ask(api.server)) == await uids(api, "global-default", "global-default")
+        assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default")
 
 
 @pytest.mark.virtual
-async def test_the_status_of_a_schema_says_whether_its_level_exists(started: Any) -> None:
+async def test_schema_status_reports_missing_level(started: Any) -> None:
     async def condition(api: Any) -> tuple[str, str, list[str]]:
         await asyncio.sleep(1)
         _, found = await api("GET", f"{API}/flowschemas/mine")
@@ -95,7 +97,7 @@ async def test_the_status_of_a_schema_says_whether_its_level_exists(started: Any
 
 @pytest.mark.virtual
 @pytest.mark.one_process("it counts seats, of which each process has its part")
-async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_begun(started: Any) -> None:
+async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) -> None:
     async with started() as api:
         await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
         await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
@@ -106,7 +108,7 @@ async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_beg
         refused = await ask(api.server)
         assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         assert refused.body == b"Too many requests, please try again later.\n"
-        assert told(refused) == told(listed)
+        assert flow_headers(refused) == flow_headers(listed)
         page = (await api.send("GET", "/metrics")).body
         assert isinstance(page, bytes)
         place = 'group="",resource="configmaps",scope="namespace",subresource="",verb="LIST",version="v1"'
@@ -143,26 +145,26 @@ async def test_a_list_has_its_seat_until_it_is_sent_and_a_watch_until_it_has_beg
 
 
 @pytest.mark.virtual
-async def test_without_fairness_nobody_is_told_of_schemas(started: Any) -> None:
+async def test_without_fairness_responses_name_no_schema(started: Any) -> None:
     async with started("--enable-priority-and-fairness=false", "--max-requests-inflight=1") as api:
         response = await ask(api.server)
-        assert (response.status, told(response)) == (200, (None, None))
+        assert (response.status, flow_headers(response)) == (200, (None, None))
         assert (await ask(api.server, "/debug/api_priority_and_fairness/dump_queues")).status == 404
 
 
 @pytest.mark.virtual
-async def test_dumps_are_pages_of_the_server(started: Any) -> None:
+async def test_dumps_are_served(started: Any) -> None:
     async with started() as api:
         response = await api.send("GET", "/debug/api_priority_and_fairness/dump_priority_levels")
         assert (response.status, response.body.splitlines()[2].split(b",")[0]) == (200, b"exempt")
 
 
-# What a real API server of 1.36 says of schemas and levels: kind, name, spec, code, and fields, reasons and messages of
-# what is wrong; messages in words of our own are left out.
+# Results of kube-apiserver 1.36 for schemas and levels: kind, name, spec, code, and fields, reasons and messages of
+# the causes; messages in our own words are left out.
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "data/flow_control.jsonl").read_text().splitlines()]
 
 
-async def test_schemas_and_levels_are_judged_as_by_a_real_server(started: Any) -> None:
+async def test_schemas_and_levels_are_validated_like_upstream(started: Any) -> None:
     async with started() as api:
         for kind, name, spec, code, causes in RECORDED:
             body = {"metadata": {"name": name}, "spec": spec}
@@ -175,7 +177,7 @@ async def test_schemas_and_levels_are_judged_as_by_a_real_server(started: Any) -
             assert sorted(shown) == sorted(causes), spec
 
 
-async def test_what_is_mandatory_stays_but_for_the_shares_of_exempt_requests(started: Any) -> None:
+async def test_mandatory_objects_allow_only_changed_exempt_shares(started: Any) -> None:
     async with started() as api:
 
         async def changed(path: str, **spec: Any) -> int:
@@ -198,7 +200,7 @@ REQUESTS = [
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("row", REQUESTS, ids=lambda row: row["id"])
-async def test_recorded_requests_are_classified_as_by_a_real_server(started: Any, row: Any) -> None:
+async def test_recorded_requests_are_classified_like_upstream(started: Any, row: Any) -> None:
     captured = {"RUN": "x1"}
     async with started("--authorization-mode=Node,RBAC") as api, Tasks() as tasks:
         tasks.start(api.server.run(), name="server")
@@ -206,7 +208,7 @@ async def test_recorded_requests_are_classified_as_by_a_real_server(started: Any
             await asyncio.sleep(step.get("wait_s", 1))
             response = await api.server.handle(_request(step, captured))
             found = json.loads(response.body) if response.body.startswith(b"{") else {}
-            captured |= {name: at(found, path) for name, path in step.get("capture", {}).items()}
+            captured |= {name: value_at(found, path) for name, path in step.get("capture", {}).items()}
             named = ("status", "body_out", "headers_out")
             expected = substituted({name: step[name] for name in named if name in step}, captured)
             assert {name: response.headers[name.lower()] for name in step.get("headers_out", {})} == expected.pop(
@@ -230,7 +232,7 @@ def _request(step: Any, captured: Any) -> Request:
 
 
 @pytest.mark.virtual
-async def test_nothing_is_left_of_streams_that_have_ended(started: Any, tmp_path: Path) -> None:
+async def test_ended_streams_leave_nothing_behind(started: Any, tmp_path: Path) -> None:
     policy = tmp_path / "policy.json"
     rules = [{"level": "Metadata"}]
     policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))

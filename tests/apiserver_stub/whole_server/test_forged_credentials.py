@@ -1,4 +1,4 @@
-"""Forged and replayed credentials, of all kinds but tokens of service accounts: no server lets anybody in by one."""
+"""Forged and replayed credentials of all kinds except service account tokens are rejected."""
 
 import base64
 import hashlib
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller_manager.common.api.wire import Certificate, Request
-from tests.apiserver_stub.whole_server.victims import (
+from tests.apiserver_stub.whole_server.forgery import (
     AS_ADMIN,
     CLIENT_CA,
     FOREVER,
@@ -18,14 +18,14 @@ from tests.apiserver_stub.whole_server.victims import (
     PROXY_CA,
     STATIC,
     Row,
-    Victim,
-    asks,
-    attacked,
+    TargetServer,
+    accepted_rows,
     bearer,
+    ca_digest,
     encoded,
-    let_in,
     request_of,
-    root_of,
+    start_target,
+    whoami,
 )
 
 
@@ -34,7 +34,7 @@ def digest_of(token: str) -> str:
 
 
 def basic(credentials: str) -> Request:
-    return asks(("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode()))
+    return whoami(("Authorization", "Basic " + base64.b64encode(credentials.encode()).decode()))
 
 
 HEADERS: dict[str, Row] = {
@@ -54,40 +54,40 @@ HEADERS: dict[str, Row] = {
     "the line of a file": bearer(f"{STATIC},admin,the-uid"),
     "a star": bearer("*"),
     "a huge token": bearer("x" * 100_000),
-    "a token that is no text": asks(("Authorization", "Bearer \udcff\udcfe")),
-    "nothing": asks(),
-    "an empty header": asks(("Authorization", "")),
-    "the word alone": asks(("Authorization", "Bearer")),
-    "the word and a space": asks(("Authorization", "Bearer ")),
-    "another word": asks(("Authorization", f"Token {STATIC}")),
-    "no word": asks(("Authorization", STATIC)),
-    "the word with a colon": asks(("Authorization", f"Bearer: {STATIC}")),
-    "the word and a tab": asks(("Authorization", f"Bearer\t{STATIC}")),
-    "the word and two spaces": asks(("Authorization", f"Bearer  {STATIC}")),
-    "the word twice": asks(("Authorization", f"Bearer Bearer {STATIC}")),
-    "two tokens in a header": asks(("Authorization", f"Bearer {STATIC}, Bearer x")),
-    "two headers, a bad one first": asks(("Authorization", "Bearer x"), ("Authorization", f"Bearer {STATIC}")),
-    "two headers, a good one first": asks(("Authorization", f"Bearer {STATIC}"), ("Authorization", "Bearer x")),
+    "a token that is no text": whoami(("Authorization", "Bearer \udcff\udcfe")),
+    "nothing": whoami(),
+    "an empty header": whoami(("Authorization", "")),
+    "the word alone": whoami(("Authorization", "Bearer")),
+    "the word and a space": whoami(("Authorization", "Bearer ")),
+    "another word": whoami(("Authorization", f"Token {STATIC}")),
+    "no word": whoami(("Authorization", STATIC)),
+    "the word with a colon": whoami(("Authorization", f"Bearer: {STATIC}")),
+    "the word and a tab": whoami(("Authorization", f"Bearer\t{STATIC}")),
+    "the word and two spaces": whoami(("Authorization", f"Bearer  {STATIC}")),
+    "the word twice": whoami(("Authorization", f"Bearer Bearer {STATIC}")),
+    "two tokens in a header": whoami(("Authorization", f"Bearer {STATIC}, Bearer x")),
+    "two headers, a bad one first": whoami(("Authorization", "Bearer x"), ("Authorization", f"Bearer {STATIC}")),
+    "two headers, a good one first": whoami(("Authorization", f"Bearer {STATIC}"), ("Authorization", "Bearer x")),
     "basic, the token as password": basic(f"admin:{STATIC}"),
     "basic, the token as user": basic(f"{STATIC}:"),
-    "basic in the URL's form": asks(("Authorization", f"Basic admin:{STATIC}")),
-    "digest": asks(("Authorization", 'Digest username="admin", realm="", nonce="", uri="/", response=""')),
-    "negotiate": asks(("Authorization", "Negotiate YII=")),
-    "a signature of a cloud": asks(("Authorization", "AWS4-HMAC-SHA256 Credential=a/b")),
-    "for a proxy": asks(("Proxy-Authorization", f"Bearer {STATIC}")),
-    "by another header": asks(("X-Authorization", f"Bearer {STATIC}")),
-    "by a header with an underscore": asks(("X_Authorization", f"Bearer {STATIC}")),
-    "as a cookie": asks(("Cookie", f"Authorization=Bearer {STATIC}; token={STATIC}")),
-    "as access_token in the query": asks(query=(("access_token", STATIC),)),
-    "as token in the query": asks(query=(("token", STATIC),)),
-    "as authorization in the query": asks(query=(("authorization", f"Bearer {STATIC}"),)),
+    "basic in the URL's form": whoami(("Authorization", f"Basic admin:{STATIC}")),
+    "digest": whoami(("Authorization", 'Digest username="admin", realm="", nonce="", uri="/", response=""')),
+    "negotiate": whoami(("Authorization", "Negotiate YII=")),
+    "a signature of a cloud": whoami(("Authorization", "AWS4-HMAC-SHA256 Credential=a/b")),
+    "for a proxy": whoami(("Proxy-Authorization", f"Bearer {STATIC}")),
+    "by another header": whoami(("X-Authorization", f"Bearer {STATIC}")),
+    "by a header with an underscore": whoami(("X_Authorization", f"Bearer {STATIC}")),
+    "as a cookie": whoami(("Cookie", f"Authorization=Bearer {STATIC}; token={STATIC}")),
+    "as access_token in the query": whoami(query=(("access_token", STATIC),)),
+    "as token in the query": whoami(query=(("token", STATIC),)),
+    "as authorization in the query": whoami(query=(("authorization", f"Bearer {STATIC}"),)),
 }  # fmt: skip
 
 
 def offering(*protocols: str, connection: str = "Upgrade", upgrade: str = "websocket", encoding: str = "") -> Request:
     shown = encoding or encoded(STATIC.encode())
     offered = ", ".join(one.replace("TOKEN", f"base64url.bearer.authorization.k8s.io.{shown}") for one in protocols)
-    return asks(("Connection", connection), ("Upgrade", upgrade), ("Sec-WebSocket-Protocol", offered))
+    return whoami(("Connection", connection), ("Upgrade", upgrade), ("Sec-WebSocket-Protocol", offered))
 
 
 WEBSOCKETS: dict[str, Row] = {
@@ -105,9 +105,9 @@ WEBSOCKETS: dict[str, Row] = {
 
 
 def bootstrap(number: int, token: str = "", namespace: str = "kube-system", kind: str = "", **data: str) -> Row:
-    """A bootstrap token whose secret differs in something from a good one."""
+    """A bootstrap token whose secret differs from a valid one."""
 
-    async def shown(victim: Victim) -> Request:
+    async def shown(target: TargetServer) -> Request:
         name = f"aaa{number:03}"
         good = {"token-id": name, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
         more = {key.replace("_", "-"): value for key, value in data.items()}
@@ -117,7 +117,7 @@ def bootstrap(number: int, token: str = "", namespace: str = "kube-system", kind
             "type": kind or "bootstrap.kubernetes.io/token",
             "data": {key: base64.b64encode(value.encode()).decode() for key, value in kept.items()},
         }
-        await victim.admin("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
+        await target.admin("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
         return bearer(token.replace("ID", name) or f"{name}.0123456789abcdef")
 
     return shown
@@ -145,41 +145,41 @@ BOOTSTRAP: dict[str, Row] = {
 def certified(
     name: str, authority: Any = None, *groups: str, expires: float = FOREVER, uid: str | None = ""
 ) -> Certificate:
-    return Certificate(name, groups, root_of(authority) if authority else "", expires, uid)
+    return Certificate(name, groups, ca_digest(authority) if authority else "", expires, uid)
 
 
 FRONT = certified("front", PROXY_CA)
 PROXIED: dict[str, Row] = {
-    "nobody's headers": asks(*AS_ADMIN),
-    "nobody's headers from a forwarded address": asks(*AS_ADMIN, ("X-Forwarded-For", "127.0.0.1")),
-    "a proxy of another name": asks(*AS_ADMIN, certificate=certified("back", PROXY_CA)),
-    "a proxy of a name in capitals": asks(*AS_ADMIN, certificate=certified("FRONT", PROXY_CA)),
-    "a proxy of no name": asks(*AS_ADMIN, certificate=certified("", PROXY_CA)),
-    "a proxy that has expired": asks(*AS_ADMIN, certificate=certified("front", PROXY_CA, expires=1.0)),
-    "a proxy of another authority": asks(*AS_ADMIN, certificate=certified("front", OTHER_CA)),
-    "a proxy of no authority": asks(*AS_ADMIN, certificate=certified("front")),
-    "a proxy without a user": asks(AS_ADMIN[1], certificate=FRONT),
-    "a proxy with an empty user": asks(("X-Remote-User", ""), AS_ADMIN[1], certificate=FRONT),
-    "a proxy with an empty user first": asks(("X-Remote-User", ""), *AS_ADMIN, certificate=FRONT),
-    "a proxy with underscores": asks(("X_Remote_User", "admin"), AS_ADMIN[1], certificate=FRONT),
-    "a proxy with spaces within": asks(("X-Remote- User", "admin"), certificate=FRONT),
-    "a proxy with another letter": asks(("X-Remote-U\u017fer", "admin"), certificate=FRONT),
-    "a proxy whose user is no text": asks(("X-Remote-User", "ad\udcffmin"), AS_ADMIN[1], certificate=FRONT),
-    "a proxy whose group is no text": asks(AS_ADMIN[0], ("X-Remote-Group", "\udcff"), certificate=FRONT),
-    "a proxy whose extra is no text": asks(*AS_ADMIN, ("X-Remote-Extra-A", "\udcff"), certificate=FRONT),
-    "a proxy as a client": asks(certificate=FRONT),
-    "a proxy in the group of administrators": asks(certificate=certified("front", PROXY_CA, "system:masters")),
-    "in the query": asks(query=AS_ADMIN),
+    "nobody's headers": whoami(*AS_ADMIN),
+    "nobody's headers from a forwarded address": whoami(*AS_ADMIN, ("X-Forwarded-For", "127.0.0.1")),
+    "a proxy of another name": whoami(*AS_ADMIN, certificate=certified("back", PROXY_CA)),
+    "a proxy of a name in capitals": whoami(*AS_ADMIN, certificate=certified("FRONT", PROXY_CA)),
+    "a proxy of no name": whoami(*AS_ADMIN, certificate=certified("", PROXY_CA)),
+    "a proxy that has expired": whoami(*AS_ADMIN, certificate=certified("front", PROXY_CA, expires=1.0)),
+    "a proxy of another authority": whoami(*AS_ADMIN, certificate=certified("front", OTHER_CA)),
+    "a proxy of no authority": whoami(*AS_ADMIN, certificate=certified("front")),
+    "a proxy without a user": whoami(AS_ADMIN[1], certificate=FRONT),
+    "a proxy with an empty user": whoami(("X-Remote-User", ""), AS_ADMIN[1], certificate=FRONT),
+    "a proxy with an empty user first": whoami(("X-Remote-User", ""), *AS_ADMIN, certificate=FRONT),
+    "a proxy with underscores": whoami(("X_Remote_User", "admin"), AS_ADMIN[1], certificate=FRONT),
+    "a proxy with spaces within": whoami(("X-Remote- User", "admin"), certificate=FRONT),
+    "a proxy with another letter": whoami(("X-Remote-U\u017fer", "admin"), certificate=FRONT),
+    "a proxy whose user is no text": whoami(("X-Remote-User", "ad\udcffmin"), AS_ADMIN[1], certificate=FRONT),
+    "a proxy whose group is no text": whoami(AS_ADMIN[0], ("X-Remote-Group", "\udcff"), certificate=FRONT),
+    "a proxy whose extra is no text": whoami(*AS_ADMIN, ("X-Remote-Extra-A", "\udcff"), certificate=FRONT),
+    "a proxy as a client": whoami(certificate=FRONT),
+    "a proxy in the group of administrators": whoami(certificate=certified("front", PROXY_CA, "system:masters")),
+    "in the query": whoami(query=AS_ADMIN),
 }
 CERTIFICATES: dict[str, Row] = {
-    "of another authority": asks(certificate=certified("admin", OTHER_CA, "system:masters")),
-    "of no authority": asks(certificate=certified("admin", None, "system:masters")),
-    "that has expired": asks(certificate=certified("admin", CLIENT_CA, "system:masters", expires=1.0)),
-    "that names nobody": asks(certificate=certified("", CLIENT_CA, "system:masters")),
-    "whose uid cannot be told": asks(certificate=certified("admin", CLIENT_CA, "system:masters", uid=None)),
-    "that shows the server's own name": asks(certificate=certified("system:apiserver", None, "system:masters")),
-    "as a header": asks(("X-SSL-Client-Cert", "MIIB"), ("SSL_CLIENT_S_DN", "CN=admin,O=system:masters")),
-    "forwarded": asks(("X-Forwarded-Client-Cert", 'Subject="CN=admin,O=system:masters"')),
+    "of another authority": whoami(certificate=certified("admin", OTHER_CA, "system:masters")),
+    "of no authority": whoami(certificate=certified("admin", None, "system:masters")),
+    "that has expired": whoami(certificate=certified("admin", CLIENT_CA, "system:masters", expires=1.0)),
+    "that names nobody": whoami(certificate=certified("", CLIENT_CA, "system:masters")),
+    "whose uid cannot be told": whoami(certificate=certified("admin", CLIENT_CA, "system:masters", uid=None)),
+    "that shows the server's own name": whoami(certificate=certified("system:apiserver", None, "system:masters")),
+    "as a header": whoami(("X-SSL-Client-Cert", "MIIB"), ("SSL_CLIENT_S_DN", "CN=admin,O=system:masters")),
+    "forwarded": whoami(("X-Forwarded-Client-Cert", 'Subject="CN=admin,O=system:masters"')),
 }
 KINDS = {
     "headers": HEADERS, "websockets": WEBSOCKETS, "bootstrap": BOOTSTRAP, "proxied": PROXIED,
@@ -189,23 +189,23 @@ GOOD: dict[str, Row] = {
     "admin": bearer(STATIC),
     "joe": bearer(POWERLESS),
     "system:bootstrap:aaa999": bootstrap(999),
-    "jane": asks(certificate=certified("jane", CLIENT_CA)),
-    "alice": asks(("X-Remote-User", "alice"), certificate=FRONT),
+    "jane": whoami(certificate=certified("jane", CLIENT_CA)),
+    "alice": whoami(("X-Remote-User", "alice"), certificate=FRONT),
     "admin ": offering("TOKEN", "v4.channel.k8s.io"),
 }
 
 
 @pytest.fixture
-async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
-    async with attacked(tmp_path) as found:
+async def target(tmp_path: Path) -> AsyncIterator[TargetServer]:
+    async with start_target(tmp_path) as found:
         yield found
 
 
-async def test_good_credentials_of_each_kind_let_in(victim: Victim) -> None:
+async def test_valid_credentials_of_each_kind_are_accepted(target: TargetServer) -> None:
     for name, row in GOOD.items():
-        assert await victim.who(await request_of(row, victim)) == name.strip(), name
+        assert await target.username(await request_of(row, target)) == name.strip(), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_nobody_is_let_in(victim: Victim, kind: str) -> None:
-    assert not await let_in(victim, KINDS[kind])
+async def test_forged_credentials_are_rejected(target: TargetServer, kind: str) -> None:
+    assert not await accepted_rows(target, KINDS[kind])

@@ -1,4 +1,4 @@
-"""Forged and replayed tokens of service accounts, shown to a whole server: nobody is let in by any."""
+"""Forged and replayed service account tokens are rejected by a whole server."""
 
 import asyncio
 import base64
@@ -15,39 +15,39 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from controller_manager.common.api.wire import Request
-from tests.apiserver_stub.whole_server.victims import (
+from tests.apiserver_stub.whole_server.forgery import (
     ISSUER,
     KID,
     NS,
     SERVER_KEY,
     STRANGER,
     Row,
-    Victim,
-    attacked,
+    TargetServer,
+    accepted_rows,
     bearer,
     encoded,
-    let_in,
-    named,
+    object_named,
     pod,
     request_of,
     signature,
     signed,
+    start_target,
 )
 
 PEM = SERVER_KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 DER = SERVER_KEY.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
-def hmac_signed(victim: Victim, key: bytes, kid: str = KID) -> str:
+def hmac_signed(target: TargetServer, key: bytes, kid: str = KID) -> str:
     text = (
-        f"{encoded(json.dumps({'alg': 'HS256', 'kid': kid}).encode())}.{encoded(json.dumps(victim.claims()).encode())}"
+        f"{encoded(json.dumps({'alg': 'HS256', 'kid': kid}).encode())}.{encoded(json.dumps(target.claims()).encode())}"
     )
     return f"{text}.{encoded(hmac.digest(key, text.encode(), 'sha256'))}"
 
 
-def der_signed(victim: Victim) -> str:
-    """A token whose signature is in the form of certificates instead of that of tokens."""
-    head, body, raw = victim.signed().split(".")
+def der_signed(target: TargetServer) -> str:
+    """A token whose signature has the form of certificates instead of that of tokens."""
+    head, body, raw = target.signed().split(".")
     data = base64.urlsafe_b64decode(raw + "==")
     r, s = int.from_bytes(data[:32]), int.from_bytes(data[32:])
     der = encode_dss_signature(r, s)
@@ -55,9 +55,9 @@ def der_signed(victim: Victim) -> str:
     return f"{head}.{body}.{encoded(der)}"
 
 
-def changed(change: Callable[[str], str]) -> Row:
-    """A good token after a change."""
-    return lambda victim: bearer(change(victim.signed()))
+def with_change(change: Callable[[str], str]) -> Row:
+    """A valid token after a change."""
+    return lambda target: bearer(change(target.signed()))
 
 
 def with_part(index: int, change: Callable[[str], str]) -> Row:
@@ -66,36 +66,36 @@ def with_part(index: int, change: Callable[[str], str]) -> Row:
         parts[index] = change(parts[index])
         return ".".join(parts)
 
-    return changed(change_part)
+    return with_change(change_part)
 
 
 def with_claims(**claims: Any) -> Row:
-    return lambda victim: bearer(victim.signed(**claims))
+    return lambda target: bearer(target.signed(**claims))
 
 
 def with_header(**header: Any) -> Row:
-    """A token of a stranger, whose header would have the server believe the key."""
-    return lambda victim: bearer(victim.signed(STRANGER, header=header))
+    """A foreign token whose header names a key of the attacker."""
+    return lambda target: bearer(target.signed(STRANGER, header=header))
 
 
 def unsigned(algorithm: Any) -> Row:
-    def forged(victim: Victim) -> Request:
+    def forged(target: TargetServer) -> Request:
         header = encoded(json.dumps({"alg": algorithm, "kid": KID}).encode())
-        return bearer(f"{header}.{encoded(json.dumps(victim.claims()).encode())}.")
+        return bearer(f"{header}.{encoded(json.dumps(target.claims()).encode())}.")
 
     return forged
 
 
 STRANGERS_KEY = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(STRANGER.public_key()))
 SIGNATURES: dict[str, Row] = {
-    "truncated by a character": changed(lambda token: token[:-1]),
-    "truncated by half": changed(lambda token: token[: len(token) // 2]),
-    "without a signature": changed(lambda token: token.rpartition(".")[0] + "."),
-    "without a signature and its dot": changed(lambda token: token.rpartition(".")[0]),
-    "the payload alone": changed(lambda token: token.split(".")[1]),
-    "with another end": changed(lambda token: token + "A"),
-    "with a fourth part": changed(lambda token: f"{token}.{encoded(b'{}')}"),
-    "with five parts": changed(lambda token: f"{token}.A.A"),
+    "truncated by a character": with_change(lambda token: token[:-1]),
+    "truncated by half": with_change(lambda token: token[: len(token) // 2]),
+    "without a signature": with_change(lambda token: token.rpartition(".")[0] + "."),
+    "without a signature and its dot": with_change(lambda token: token.rpartition(".")[0]),
+    "the payload alone": with_change(lambda token: token.split(".")[1]),
+    "with another end": with_change(lambda token: token + "A"),
+    "with a fourth part": with_change(lambda token: f"{token}.{encoded(b'{}')}"),
+    "with five parts": with_change(lambda token: f"{token}.A.A"),
     "with an empty header": with_part(0, lambda _: ""),
     "with an empty payload": with_part(1, lambda _: ""),
     "with a header that is no JSON": with_part(0, lambda _: encoded(b"{")),
@@ -104,17 +104,17 @@ SIGNATURES: dict[str, Row] = {
     "with padding": with_part(2, lambda part: part + "=="),
     "with a space within": with_part(2, lambda part: f"{part[:9]} {part[9:]}"),
     "with a line end within": with_part(2, lambda part: f"{part[:9]}\n{part[9:]}"),
-    "with NUL behind": changed(lambda token: token + "\0"),
-    "with the signature twice": changed(lambda token: token + token.rpartition(".")[2]),
+    "with NUL behind": with_change(lambda token: token + "\0"),
+    "with the signature twice": with_change(lambda token: token + token.rpartition(".")[2]),
     "with a signature of nothing but zeros": with_part(2, lambda _: encoded(bytes(64))),
     "with a signature of ones": with_part(2, lambda _: encoded(b"\xff" * 64)),
     "with a short signature": with_part(2, lambda _: encoded(b"\x01")),
-    "with the signature in another form": lambda victim: bearer(der_signed(victim)),
-    "with the signature of another token": lambda victim: bearer(
-        victim.signed().rpartition(".")[0] + "." + victim.signed(jti="other").rpartition(".")[2]
+    "with the signature in another form": lambda target: bearer(der_signed(target)),
+    "with the signature of another token": lambda target: bearer(
+        target.signed().rpartition(".")[0] + "." + target.signed(jti="other").rpartition(".")[2]
     ),
-    "in the JSON form": lambda victim: bearer(
-        json.dumps(dict(zip(("protected", "payload", "signature"), victim.signed().split("."), strict=True)))
+    "in the JSON form": lambda target: bearer(
+        json.dumps(dict(zip(("protected", "payload", "signature"), target.signed().split("."), strict=True)))
     ),
     "no algorithm": unsigned("none"),
     "No algorithm": unsigned("None"),
@@ -123,12 +123,12 @@ SIGNATURES: dict[str, Row] = {
     "an empty algorithm": unsigned(""),
     "an algorithm that is null": unsigned(None),
     "an algorithm that is a list": unsigned(["none"]),
-    "HS256 with the public key in PEM": lambda victim: bearer(hmac_signed(victim, PEM)),
-    "HS256 with the public key in DER": lambda victim: bearer(hmac_signed(victim, DER)),
-    "HS256 with the name of the key": lambda victim: bearer(hmac_signed(victim, KID.encode())),
-    "HS256 with an empty key": lambda victim: bearer(hmac_signed(victim, b"")),
-    "HS256 with a file for its key": lambda victim: bearer(hmac_signed(victim, b"", "../../../../dev/null")),
-    "of a stranger": lambda victim: bearer(victim.signed(STRANGER)),
+    "HS256 with the public key in PEM": lambda target: bearer(hmac_signed(target, PEM)),
+    "HS256 with the public key in DER": lambda target: bearer(hmac_signed(target, DER)),
+    "HS256 with the name of the key": lambda target: bearer(hmac_signed(target, KID.encode())),
+    "HS256 with an empty key": lambda target: bearer(hmac_signed(target, b"")),
+    "HS256 with a file for its key": lambda target: bearer(hmac_signed(target, b"", "../../../../dev/null")),
+    "of a stranger": lambda target: bearer(target.signed(STRANGER)),
     "of a stranger without the name of a key": with_header(kid=""),
     "of a stranger, named so": with_header(kid="stranger"),
     "of a stranger whose key is beside": with_header(jwk=STRANGERS_KEY),
@@ -138,9 +138,9 @@ SIGNATURES: dict[str, Row] = {
     "of a stranger with a query for a key": with_header(kid="' OR '1'='1"),
     "of a stranger with what must be understood": with_header(crit=["exp"], exp=1),
     "with a payload that is not encoded": with_header(b64=False, crit=["b64"]),
-    "with a key of another name": lambda victim: bearer(victim.signed(header={"kid": "another name"})),
-    "with an algorithm of another curve": lambda victim: bearer(victim.signed(header={"alg": "ES384"})),
-    "with an algorithm of another family": lambda victim: bearer(victim.signed(header={"alg": "RS256"})),
+    "with a key of another name": lambda target: bearer(target.signed(header={"kid": "another name"})),
+    "with an algorithm of another curve": lambda target: bearer(target.signed(header={"alg": "ES384"})),
+    "with an algorithm of another family": lambda target: bearer(target.signed(header={"alg": "RS256"})),
 }
 DEEP = {"namespace": "default"}
 CLAIMS: dict[str, Row] = {
@@ -171,22 +171,22 @@ CLAIMS: dict[str, Row] = {
     "of an account that is not there": with_claims(
         **{"kubernetes.io": {**DEEP, "serviceaccount": {"name": "nobody", "uid": "0"}}}
     ),
-    "of an account elsewhere": lambda victim: bearer(
-        victim.signed(
+    "of an account elsewhere": lambda target: bearer(
+        target.signed(
             **{
                 "kubernetes.io": {
                     "namespace": "kube-system",
-                    "serviceaccount": {"name": "robot", "uid": victim.account["metadata"]["uid"]},
+                    "serviceaccount": {"name": "robot", "uid": target.account["metadata"]["uid"]},
                 }
             }
         )
     ),
-    "bound to a pod that is not there": lambda victim: bearer(
-        victim.signed(
+    "bound to a pod that is not there": lambda target: bearer(
+        target.signed(
             **{
                 "kubernetes.io": {
                     **DEEP,
-                    "serviceaccount": {"name": "robot", "uid": victim.account["metadata"]["uid"]},
+                    "serviceaccount": {"name": "robot", "uid": target.account["metadata"]["uid"]},
                     "pod": {"name": "none", "uid": "0"},
                 }
             }
@@ -195,37 +195,43 @@ CLAIMS: dict[str, Row] = {
 }
 
 
-def after(path: str, again: Any = None, account: str = "robot", **bound: str) -> Row:
-    """A token that was good until what it is bound to was deleted, and perhaps made anew."""
+def bound_token_after(path: str, again: Any = None, account: str = "robot", **bound: str) -> Row:
+    """A token that was valid until its bound object was deleted, and perhaps created again."""
 
-    async def replayed(victim: Victim) -> Request:
+    async def replayed(target: TargetServer) -> Request:
         spec = {"boundObjectRef": {"apiVersion": "v1", **bound}} if bound else {}
-        request = bearer(await victim.token(account, **spec))
-        assert await victim.who(request) == f"system:serviceaccount:default:{account}"
-        await victim.admin("DELETE", path, {"gracePeriodSeconds": 0} if "/pods/" in path else None)
+        request = bearer(await target.token(account, **spec))
+        assert await target.username(request) == f"system:serviceaccount:default:{account}"
+        await target.admin("DELETE", path, {"gracePeriodSeconds": 0} if "/pods/" in path else None)
         if again is not None:
-            await victim.admin("POST", path.rpartition("/")[0], again)
+            await target.admin("POST", path.rpartition("/")[0], again)
         return request
 
     return replayed
 
 
 REPLAYED: dict[str, Row] = {
-    "of an account that is gone": after(f"{NS}/serviceaccounts/gone", account="gone"),
-    "of an account that is another": after(f"{NS}/serviceaccounts/anew", named("anew"), account="anew"),
-    "of a pod that is gone": after(f"{NS}/pods/gone", kind="Pod", name="gone"),
-    "of a pod that is another": after(f"{NS}/pods/anew", pod("anew"), kind="Pod", name="anew"),
-    "of a secret that is gone": after(f"{NS}/secrets/gone", kind="Secret", name="gone"),
-    "of a secret that is another": after(f"{NS}/secrets/anew", named("anew"), kind="Secret", name="anew"),
-    "of a node that is gone": after("/api/v1/nodes/gone", kind="Node", name="gone"),
-    "of a node that is another": after("/api/v1/nodes/anew", named("anew"), kind="Node", name="anew"),
+    "of an account that is gone": bound_token_after(f"{NS}/serviceaccounts/gone", account="gone"),
+    "of an account that is another": bound_token_after(
+        f"{NS}/serviceaccounts/anew", object_named("anew"), account="anew"
+    ),
+    "of a pod that is gone": bound_token_after(f"{NS}/pods/gone", kind="Pod", name="gone"),
+    "of a pod that is another": bound_token_after(f"{NS}/pods/anew", pod("anew"), kind="Pod", name="anew"),
+    "of a secret that is gone": bound_token_after(f"{NS}/secrets/gone", kind="Secret", name="gone"),
+    "of a secret that is another": bound_token_after(
+        f"{NS}/secrets/anew", object_named("anew"), kind="Secret", name="anew"
+    ),
+    "of a node that is gone": bound_token_after("/api/v1/nodes/gone", kind="Node", name="gone"),
+    "of a node that is another": bound_token_after(
+        "/api/v1/nodes/anew", object_named("anew"), kind="Node", name="anew"
+    ),
 }
 
 
-def legacy(change: Callable[[Victim, dict[str, Any]], Awaitable[str | None]] | None = None, **claims: str) -> Row:
-    """The token of a secret, after a change of the secret; or one with other claims, that a secret holds."""
+def legacy(change: Callable[[TargetServer, dict[str, Any]], Awaitable[str | None]] | None = None, **claims: str) -> Row:
+    """The token of a secret, after a change of the secret; or a secret with a token of other claims."""
 
-    async def shown(victim: Victim) -> Request:
+    async def shown(target: TargetServer) -> Request:
         prefix = "kubernetes.io/serviceaccount"
         name = f"kept-{abs(hash((change, *claims.items()))) % 10**9}"
         token = signed(
@@ -234,41 +240,41 @@ def legacy(change: Callable[[Victim, dict[str, Any]], Awaitable[str | None]] | N
                     "iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:default:robot",
                     f"{prefix}/namespace": "default", f"{prefix}/secret.name": name,
                     f"{prefix}/service-account.name": "robot",
-                    f"{prefix}/service-account.uid": victim.account["metadata"]["uid"], **claims,
+                    f"{prefix}/service-account.uid": target.account["metadata"]["uid"], **claims,
                 }
             ).encode(),
             {"alg": "ES256", "kid": KID},
         )  # fmt: skip
         secret = {"metadata": {"name": name}, "data": {"token": base64.b64encode(token.encode()).decode()}}
-        await victim.admin("POST", f"{NS}/secrets", secret)
+        await target.admin("POST", f"{NS}/secrets", secret)
         if change is not None:
-            assert await victim.who(bearer(token)) == "system:serviceaccount:default:robot"
-            token = await change(victim, await victim.admin("GET", f"{NS}/secrets/{name}")) or token
+            assert await target.username(bearer(token)) == "system:serviceaccount:default:robot"
+            token = await change(target, await target.admin("GET", f"{NS}/secrets/{name}")) or token
         return bearer(token)
 
     return shown
 
 
-async def delete(victim: Victim, secret: dict[str, Any]) -> None:
-    await victim.admin("DELETE", f"{NS}/secrets/{secret['metadata']['name']}")
+async def delete(target: TargetServer, secret: dict[str, Any]) -> None:
+    await target.admin("DELETE", f"{NS}/secrets/{secret['metadata']['name']}")
 
 
-async def mark(victim: Victim, secret: dict[str, Any]) -> None:
+async def mark(target: TargetServer, secret: dict[str, Any]) -> None:
     secret["metadata"]["labels"] = {"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}
-    await victim.admin("PUT", f"{NS}/secrets/{secret['metadata']['name']}", secret)
+    await target.admin("PUT", f"{NS}/secrets/{secret['metadata']['name']}", secret)
 
 
-async def replace_token(victim: Victim, secret: dict[str, Any]) -> None:
+async def replace_token(target: TargetServer, secret: dict[str, Any]) -> None:
     secret["data"] = {"token": base64.b64encode(b"another").decode()}
-    await victim.admin("PUT", f"{NS}/secrets/{secret['metadata']['name']}", secret)
+    await target.admin("PUT", f"{NS}/secrets/{secret['metadata']['name']}", secret)
 
 
-async def empty(victim: Victim, secret: dict[str, Any]) -> None:
+async def empty(target: TargetServer, secret: dict[str, Any]) -> None:
     del secret["data"]
-    await victim.admin("PUT", f"{NS}/secrets/{secret['metadata']['name']}", secret)
+    await target.admin("PUT", f"{NS}/secrets/{secret['metadata']['name']}", secret)
 
 
-async def sign_otherwise(_victim: Victim, secret: dict[str, Any]) -> str:
+async def sign_otherwise(_victim: TargetServer, secret: dict[str, Any]) -> str:
     head, body, _ = base64.b64decode(secret["data"]["token"]).decode().split(".")
     return f"{head}.{body}.{encoded(signature(f'{head}.{body}'.encode(), STRANGER))}"
 
@@ -293,23 +299,23 @@ TOKENS = {"signatures": SIGNATURES, "claims": CLAIMS, "replayed": REPLAYED, "leg
 
 
 @pytest.fixture
-async def victim(tmp_path: Path) -> AsyncIterator[Victim]:
-    async with attacked(tmp_path) as found:
+async def target(tmp_path: Path) -> AsyncIterator[TargetServer]:
+    async with start_target(tmp_path) as found:
         yield found
 
 
-async def test_good_tokens_let_in(victim: Victim) -> None:
-    for row in (lambda victim: bearer(victim.signed()), legacy()):
-        assert await victim.who(await request_of(row, victim)) == "system:serviceaccount:default:robot"
+async def test_valid_tokens_are_accepted(target: TargetServer) -> None:
+    for row in (lambda target: bearer(target.signed()), legacy()):
+        assert await target.username(await request_of(row, target)) == "system:serviceaccount:default:robot"
 
 
 @pytest.mark.parametrize("kind", TOKENS)
-async def test_no_token_lets_in(victim: Victim, kind: str) -> None:
-    assert not await let_in(victim, TOKENS[kind])
+async def test_forged_tokens_are_rejected(target: TargetServer, kind: str) -> None:
+    assert not await accepted_rows(target, TOKENS[kind])
 
 
-async def test_a_flood_of_forgeries_leaves_good_credentials_good(victim: Victim) -> None:
-    forged = [victim.signed(STRANGER, jti=str(number)) for number in range(500)]
-    found = await asyncio.gather(*(victim.who(bearer(token)) for token in forged))
+async def test_many_forged_tokens_do_not_affect_valid_ones(target: TargetServer) -> None:
+    forged = [target.signed(STRANGER, jti=str(number)) for number in range(500)]
+    found = await asyncio.gather(*(target.username(bearer(token)) for token in forged))
     assert not any(found)
-    assert await victim.who(bearer(victim.signed())) == "system:serviceaccount:default:robot"
+    assert await target.username(bearer(target.signed())) == "system:serviceaccount:default:robot"

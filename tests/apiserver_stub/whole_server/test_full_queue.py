@@ -1,4 +1,4 @@
-"""A write that had to wait is decided on what there is when its turn comes."""
+"""A write that waited in a queue is decided by the state at its turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ CONFIGS = f"{NAMESPACE}/configmaps"
 
 
 class SlowBackend(MemoryBackend):
-    """Takes its time over each group once it is told to."""
+    """Takes time for each group once `seconds` is set."""
 
     seconds = 0.0
 
@@ -37,12 +37,12 @@ def backend() -> SlowBackend:
 
 
 def create(group: asyncio.TaskGroup, api: Any, name: str) -> asyncio.Task[Any]:
-    """A create that begins soon."""
+    """A create that starts soon."""
     return group.create_task(api("POST", CONFIGS, {"metadata": {"name": name}}))
 
 
 @pytest.mark.virtual
-async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(started: Any, backend: SlowBackend) -> None:
+async def test_create_fails_if_namespace_is_deleted_while_queued(started: Any, backend: SlowBackend) -> None:
     """States and transitions, rule 2: nothing outlives its namespace."""
     async with started() as api:
         await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -62,7 +62,7 @@ async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(start
 
 
 @pytest.mark.virtual
-async def test_nothing_is_created_behind_the_removal_of_its_namespace(started: Any, backend: SlowBackend) -> None:
+async def test_create_fails_behind_submitted_namespace_removal(started: Any, backend: SlowBackend) -> None:
     """The removal is submitted and not yet durable: a create that comes then waits for it, and finds no namespace."""
     async with started() as api:
         await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -80,7 +80,7 @@ async def test_nothing_is_created_behind_the_removal_of_its_namespace(started: A
 
 @pytest.mark.virtual
 async def test_health_answers_while_writes_wait(started: Any, backend: SlowBackend) -> None:
-    """Health endpoints, rule 1: a server with much to do is healthy."""
+    """Health endpoints, rule 1: a busy server is healthy."""
     async with started() as api:
         backend.seconds = 5.0
         async with asyncio.TaskGroup() as group:

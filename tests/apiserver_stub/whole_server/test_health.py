@@ -1,10 +1,10 @@
-"""Which checks there are, and what fails them (API concepts, Health check output and Health endpoints)."""
+"""Health checks, and what makes them fail (API concepts, Health check output and Health endpoints)."""
 
 from typing import Any
 
 import pytest
 
-# Those of a real API server of 1.36 whose work is done here.
+# The checks of kube-apiserver 1.36 that exist here.
 HOOKS = [
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/start-kubernetes-service-cidr-controller",
@@ -37,8 +37,8 @@ async def ask(api: Any, url: str, method: str = "GET") -> tuple[int, str]:
         ("/readyz", ["ping", "log", "datastore", *HOOKS, "shutdown"]),
     ],
 )
-async def test_the_names_of_the_document(started: Any, path: str, names: list[str]) -> None:
-    """Health check output: one line per check, those of the document that mean something here."""
+async def test_documented_checks_exist(started: Any, path: str, names: list[str]) -> None:
+    """Health check output: one line per check, for the checks of the document that exist here."""
     async with started() as api:
         lines = [*(f"[+]{name} ok" for name in names), f"{path[1:]} check passed", ""]
         assert await ask(api, f"{path}?verbose") == (200, "\n".join(lines))
@@ -46,8 +46,8 @@ async def test_the_names_of_the_document(started: Any, path: str, names: list[st
             assert await ask(api, f"{path}/{name}") == (200, "ok")
 
 
-async def test_a_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> None:
-    """Health endpoints, rules 1 and 3; nothing is said of the reason, and a restart would not help."""
+async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> None:
+    """Health endpoints, rules 1 and 3; the reason is not shown, and a restart would not help."""
     async with started() as api:
         disk.full = True
         code, refusal = await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
@@ -65,8 +65,8 @@ async def test_a_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -
         assert await ask(api, "/readyz") == (200, "ok")
 
 
-async def test_a_store_that_cannot_be_kept_small_is_not_ready(started: Any, disk: Any) -> None:
-    """Checkpoints that fail are seen before the disk is full of what they left; writes go on meanwhile."""
+async def test_store_with_failing_checkpoints_is_not_ready(started: Any, disk: Any) -> None:
+    """Failing checkpoints are reported before the disk is full; writes continue."""
     async with started() as api:
         disk.problem = "the write-ahead log cannot be folded into the database: disk I/O error"
         disk.checkpoint_counts = (3, 1)
@@ -85,6 +85,6 @@ async def test_a_store_that_cannot_be_kept_small_is_not_ready(started: Any, disk
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_health_is_only_read(started: Any, method: str) -> None:
+async def test_health_allows_only_get(started: Any, method: str) -> None:
     async with started() as api:
         assert (await ask(api, "/livez", method))[0] == 405

@@ -1,5 +1,5 @@
-"""The plugin ImagePolicyWebhook: the answers are those of kube-apiserver 1.36 to the same requests, with a server of
-image policies that answered the same; and what becomes of pods when that server hangs, lies or dies.
+"""The plugin ImagePolicyWebhook: answers of kube-apiserver 1.36 with an equal policy server, and pods while that server
+hangs, answers wrongly or is down.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.serving.authentication import User
 from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 SETUPS = [json.loads(line) for line in (Path(__file__).parent / "data" / "image_policy.jsonl").read_text().splitlines()]
-# Redirects are not followed, and who hung up on a kept connection is asked once more.
+# Redirects are not followed, and a request on a closed kept-alive connection is sent again.
 ANOTHER_WAY = {"image/http-301", "image/hang-up", "open/hang-up"}
 AUDIT = """apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -44,7 +44,7 @@ REFUSAL = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message":
 
 
 class Policy:
-    """Answers as the first image says, and as the server of the recordings did."""
+    """Answers as the first image says, like the recorded policy server."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
@@ -89,14 +89,16 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
         yield found
 
 
-def named(setup: Any) -> Any:
+def param_of(setup: Any) -> Any:
     name = setup["rows"][0]["what"].partition("/")[0]
     marks = (pytest.mark.one_process("each remembers the answers that it got"),) if name == "image" else ()
     return pytest.param(setup, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
-async def test_recorded_rows(setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", [param_of(setup) for setup in SETUPS])
+async def test_answers_match_kube_apiserver(
+    setup: Any, started: Callable[..., Any], hook: Webhook, tmp_path: Path
+) -> None:
     hook.answer_request = Policy().respond
     (tmp_path / "audit.yaml").write_text(AUDIT)
     (tmp_path / "conf.yaml").write_text(setup["files"]["conf.yaml"].replace("@DIR@/ik.yaml", kubeconfig(hook)))
@@ -130,7 +132,7 @@ LIMITS = ReviewLimits(attempt=10.0, question=30.0, calls=4, waiting=8, answer=10
 IMPATIENT = msgspec.structs.replace(LIMITS, attempt=0.1, question=0.3)
 
 
-def about(image: str = "i", name: str = "p") -> Attributes:
+def attributes_of(image: str = "i", name: str = "p") -> Attributes:
     assert PODS is not None
     tree = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": image}]}}
     return Attributes("create", PODS, "n", name, "", tree, None, User("u"))
@@ -159,7 +161,7 @@ async def opened(hook: Webhook) -> AsyncIterator[Callable[..., ImagePolicyWebhoo
 Make = Callable[..., ImagePolicyWebhook]
 
 
-async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook, opened: Make) -> None:
+async def test_hanging_server_delays_pod_at_most_its_timeout(hook: Webhook, opened: Make) -> None:
     async def hang(_: web.BaseRequest, review: Tree) -> Any:
         if review["spec"]["containers"][0]["image"] == "slow":
             await asyncio.Event().wait()
@@ -168,13 +170,13 @@ async def test_a_server_that_hangs_holds_a_pod_up_for_so_long_only(hook: Webhook
     hook.answer_request = hang
     closed, opens = opened(IMPATIENT), opened(IMPATIENT, default_allow=True)
     with refused("failed: no response within 0.1 seconds"):
-        await closed.check_pod(about("slow"))
-    await opens.check_pod(attributes := about("slow"))
+        await closed.check_pod(attributes_of("slow"))
+    await opens.check_pod(attributes := attributes_of("slow"))
     assert attributes.notes.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
-    await opened().check_pod(about("quick"))
+    await opened().check_pod(attributes_of("quick"))
 
 
-async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opened: Make) -> None:
+async def test_pods_beyond_waiting_limit_are_rejected(hook: Webhook, opened: Make) -> None:
     gate = asyncio.Event()
 
     async def wait(_: web.BaseRequest, review: Tree) -> Any:
@@ -183,40 +185,40 @@ async def test_pods_that_would_wait_without_end_are_refused(hook: Webhook, opene
 
     hook.answer_request = wait
     plugin = opened(IMPATIENT)
-    checks = [asyncio.ensure_future(plugin.check_pod(about(f"i{number}"))) for number in range(20)]
+    checks = [asyncio.ensure_future(plugin.check_pod(attributes_of(f"i{number}"))) for number in range(20)]
     outcomes = await asyncio.gather(*checks, return_exceptions=True)
     assert sum("too many reviews are waiting" in str(one) for one in outcomes) == 8
     assert all(isinstance(one, Forbidden) for one in outcomes)
 
 
-async def test_a_server_that_dies_and_comes_back(hook: Webhook, opened: Make) -> None:
+async def test_server_going_down_and_up_is_handled(hook: Webhook, opened: Make) -> None:
     plugin = opened(allow_ttl=-1)
-    await plugin.check_pod(about())
+    await plugin.check_pod(attributes_of())
     await hook.stop()
     with refused("image policy webhook failed"):
-        await plugin.check_pod(about())
+        await plugin.check_pod(attributes_of())
     await hook.start()
-    await plugin.check_pod(about())
+    await plugin.check_pod(attributes_of())
 
 
 @pytest.mark.parametrize(
     "answer",
     [b" " * 200_000, b'{"status":{"allowed":true', b"[" * 1000, b"\xff", b'{"kind":"ImageReview","status":[1]}'],
 )
-async def test_nonsense_allows_nothing(answer: bytes, hook: Webhook, opened: Make) -> None:
+async def test_malformed_answer_allows_nothing(answer: bytes, hook: Webhook, opened: Make) -> None:
     hook.answer = lambda _: answer
     plugin = opened()
     with refused("image policy webhook failed"):
-        await plugin.check_pod(about())
+        await plugin.check_pod(attributes_of())
     hook.answer = lambda review: {**review, "status": {"allowed": True}}
-    await plugin.check_pod(about())
+    await plugin.check_pod(attributes_of())
 
 
-async def test_who_wants_to_know_the_same_asks_once(hook: Webhook, opened: Make) -> None:
+async def test_concurrent_equal_questions_are_joined(hook: Webhook, opened: Make) -> None:
     plugin = opened()
-    await asyncio.gather(*(plugin.check_pod(about(name=f"p{number}")) for number in range(20)))
+    await asyncio.gather(*(plugin.check_pod(attributes_of(name=f"p{number}")) for number in range(20)))
     assert len(hook.take()) == 1
     hook.answer = lambda review: {**review, "status": {"allowed": True, "auditAnnotations": {"a": "x" * 20_000}}}
-    for _ in range(2):  # an answer of that size is not kept
-        await plugin.check_pod(about("long"))
+    for _ in range(2):  # an answer of that size is not cached
+        await plugin.check_pod(attributes_of("long"))
     assert len(hook.take()) == 2

@@ -9,19 +9,19 @@ import pytest
 
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.serving.http import fold_headers, repeated_headers
-from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "impersonation.jsonl").read_text().splitlines()]
 ADMIN = Certificate("admin", ("system:masters",))
 
 
-def named(row: Any) -> Any:
+def param_of(row: Any) -> Any:
     marks = pytest.mark.one_process("which refusal is told depends on the mode that it saw allow something last")
     return pytest.param(row, id=row["id"], marks=[marks] if row["id"] == "adm-impersonation-012" else ())
 
 
-@pytest.mark.parametrize("row", [named(row) for row in ROWS])
-async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+@pytest.mark.parametrize("row", [param_of(row) for row in ROWS])
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: Any) -> None:
     captured = {"RUN": "x1"}
     async with started("--authorization-mode=RBAC") as api:
         for number, step in enumerate(row["steps"]):

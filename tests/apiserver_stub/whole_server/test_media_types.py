@@ -1,4 +1,4 @@
-"""Media types over real HTTP: bodies and answers in each, compressed lists, and watches that tell the same in each."""
+"""Media types over real HTTP: bodies and responses, compressed lists, and equal watches in each."""
 
 import asyncio
 import gzip
@@ -24,13 +24,13 @@ from controller_manager.common.serving.http_server import HTTPServer
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"
-AGE = re.compile(rb',"\d+s"\]')  # of which a second may have passed
+AGE = re.compile(rb',"\d+s"\]')  # a second may pass between them
 AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
 @dataclass
 class Answer:
-    """An answer as it came, its body put together from chunks."""
+    """A response with its body joined from chunks."""
 
     status: int
     headers: dict[str, str]
@@ -38,7 +38,7 @@ class Answer:
 
 
 class RawClient:
-    """A server behind a socket, asked with bytes."""
+    """A client that sends bytes to a server's socket."""
 
     def __init__(self, api: ApiServer, server: HTTPServer) -> None:
         self.api = api
@@ -92,7 +92,7 @@ async def start(folder: Path, *flags: str) -> tuple[ApiServer, HTTPServer]:
 
 @pytest.fixture
 async def wire(tmp_path: Path) -> AsyncIterator[RawClient]:
-    """A server that knows CBOR."""
+    """A server with CBOR."""
     api, server = await start(tmp_path, "--feature-gates=CBORServingAndStorage=true")
     yield RawClient(api, server)
     api.end_streams()
@@ -102,7 +102,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[RawClient]:
 
 @pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[RawClient]:
-    """A server with the features everybody has."""
+    """A server with the default features."""
     api, server = await start(tmp_path)
     yield RawClient(api, server)
     api.end_streams()
@@ -145,10 +145,10 @@ def items_of(data: bytes) -> Iterator[tuple[str, Any]]:
 Events = list[tuple[str, Any]]
 
 
-async def until(
+async def events_until(
     reader: asyncio.StreamReader, decode: Callable[[bytes], Iterator[tuple[str, Any]]], enough: Callable[[Events], bool]
 ) -> Events:
-    """The events of a watch until there are enough."""
+    """Read the events of a watch until there are enough."""
     body = b""
     async for chunk in chunks(reader):
         body += chunk
@@ -161,7 +161,7 @@ EVENTS = {JSON: lines_of, f"{PROTOBUF};stream=watch": frames_of, "application/cb
 MARKS = "allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
 
 
-async def test_a_watch_tells_the_same_in_every_medium(wire: RawClient) -> None:
+async def test_watch_events_are_equal_in_every_media_type(wire: RawClient) -> None:
     """API concepts, Headers and media types, and Watching, rule 2."""
     await wire.config("a")
     accepts = (JSON, f"{PROTOBUF};stream=watch", CBOR)
@@ -176,7 +176,7 @@ async def test_a_watch_tells_the_same_in_every_medium(wire: RawClient) -> None:
     told = {}
     for (_, headers), reader in zip(heads, readers, strict=True):
         medium = headers["content-type"]
-        told[medium] = await until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
+        told[medium] = await events_until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
     assert told.keys() == EVENTS.keys()
     spoken = told[JSON]
     kinds = [(kind, tree["metadata"].get("name")) for kind, tree in spoken if tree["kind"] == "ConfigMap"]
@@ -184,31 +184,31 @@ async def test_a_watch_tells_the_same_in_every_medium(wire: RawClient) -> None:
         ("ADDED", "a"), ("BOOKMARK", None), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a"),
     ]  # fmt: skip
     for medium, events in told.items():
-        assert [(kind, without_nothing(tree)) for kind, tree in events] == [
-            (kind, without_nothing(tree)) for kind, tree in spoken
+        assert [(kind, without_empty_values(tree)) for kind, tree in events] == [
+            (kind, without_empty_values(tree)) for kind, tree in spoken
         ], medium
 
 
-def without_nothing(tree: Any) -> Any:
-    """A tree without what protobuf does not tell from nothing."""
+def without_empty_values(tree: Any) -> Any:
+    """A tree without values that protobuf does not distinguish from missing ones."""
     if isinstance(tree, dict):
-        return {key: without_nothing(child) for key, child in tree.items() if child not in (None, {}, [], "")}
-    return [without_nothing(child) for child in tree] if isinstance(tree, list) else tree
+        return {key: without_empty_values(child) for key, child in tree.items() if child not in (None, {}, [], "")}
+    return [without_empty_values(child) for child in tree] if isinstance(tree, list) else tree
 
 
-async def test_only_the_first_table_of_a_stream_has_columns(wire: RawClient) -> None:
+async def test_only_first_table_of_stream_has_columns(wire: RawClient) -> None:
     await wire.config("a")
     reader = await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=AS_TABLE)
     await head(reader)
     await wire.config("b")
-    events = await until(reader, lines_of, lambda events: len(events) == 3)
+    events = await events_until(reader, lines_of, lambda events: len(events) == 3)
     assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK", "ADDED"]
     assert [tree["columnDefinitions"] is None for _, tree in events] == [False, True, True]
     assert [tree["rows"][0]["cells"][0] for _, tree in events] == ["a", "", "b"]
 
 
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR, AS_TABLE])
-async def test_long_lists_come_compressed_and_are_the_same(wire: RawClient, accept: str) -> None:
+async def test_long_lists_are_compressed_and_equal(wire: RawClient, accept: str) -> None:
     """API concepts, Response compression."""
     for number in range(60):
         await wire.config(str(number), "x" * 20_000)
@@ -222,7 +222,7 @@ async def test_long_lists_come_compressed_and_are_the_same(wire: RawClient, acce
     assert len(found.body) < len(identity.body) / 5
 
 
-async def test_what_is_small_or_has_no_end_is_not_compressed(wire: RawClient) -> None:
+async def test_small_bodies_and_watches_are_not_compressed(wire: RawClient) -> None:
     await wire.config("large", "x" * 900_000)
     large = await wire.ask("GET", f"{CONFIGS}/large", accept_encoding="gzip")
     assert json.loads(gzip.decompress(large.body))["data"]["k"] == "x" * 900_000
@@ -232,7 +232,7 @@ async def test_what_is_small_or_has_no_end_is_not_compressed(wire: RawClient) ->
     assert all("content-encoding" not in found.headers for found in (made, small))
     reader = await wire.send("GET", f"{CONFIGS}?watch=1", accept_encoding="gzip")
     assert "content-encoding" not in (await head(reader))[1]
-    assert (await until(reader, lines_of, bool))[0][0] == "ADDED"
+    assert (await events_until(reader, lines_of, bool))[0][0] == "ADDED"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ async def test_what_is_small_or_has_no_end_is_not_compressed(wire: RawClient) ->
     ],
 )
 @pytest.mark.parametrize("accept", [JSON, YAML, CBOR, PROTOBUF])
-async def test_an_answer_may_be_in_another_medium_than_the_body(
+async def test_response_media_type_may_differ_from_body(
     wire: RawClient, media: str, write: Callable[[Any], bytes], accept: str
 ) -> None:
     """API concepts, Headers and media types: a response type may differ from the request type."""
@@ -260,7 +260,7 @@ async def test_an_answer_may_be_in_another_medium_than_the_body(
     assert (made.status, made.headers["content-type"]) == (201, accept)
     assert READ[accept](made.body)["data"] == tree["data"]
     found = await wire.ask("GET", f"{CONFIGS}/a", accept=accept)
-    assert without_nothing(READ[accept](found.body)) == without_nothing(READ[accept](made.body))
+    assert without_empty_values(READ[accept](found.body)) == without_empty_values(READ[accept](made.body))
     gone = await wire.ask("DELETE", f"{CONFIGS}/a", accept=accept)
     assert READ[accept](gone.body)["status"] == "Success"
     missing = await wire.ask("GET", f"{CONFIGS}/a", accept=accept)
@@ -268,7 +268,7 @@ async def test_an_answer_may_be_in_another_medium_than_the_body(
     assert READ[accept](missing.body)["reason"] == "NotFound"
 
 
-async def test_what_is_applied_may_be_cbor(wire: RawClient) -> None:
+async def test_cbor_can_be_applied(wire: RawClient) -> None:
     tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
     target, media = f"{CONFIGS}/a?fieldManager=me", "application/apply-patch+cbor"
     made = await wire.ask("PATCH", target, cbor.dump(json.dumps(tree).encode()), content_type=media)
@@ -291,8 +291,10 @@ async def test_what_is_applied_may_be_cbor(wire: RawClient) -> None:
         ("POST", CONFIGS, "application/apply-patch+yaml"),
     ],
 )
-async def test_bodies_that_are_not_read_are_refused(plain: RawClient, method: str, target: str, media: str) -> None:
-    """API concepts, Versioning: CBOR is off until its feature is on."""
+async def test_unsupported_body_media_types_are_rejected(
+    plain: RawClient, method: str, target: str, media: str
+) -> None:
+    """API concepts, Versioning: CBOR is off by default."""
     found = await plain.ask(method, target, b"\xa0", content_type=media)
     status = json.loads(found.body)
     assert (found.status, status["reason"]) == (415, "UnsupportedMediaType")
@@ -301,14 +303,14 @@ async def test_bodies_that_are_not_read_are_refused(plain: RawClient, method: st
 
 
 @pytest.mark.parametrize("target", [CONFIGS, f"{CONFIGS}?watch=1", f"{CONFIGS}/kube-root-ca.crt", "/api/v1/nodes"])
-async def test_cbor_is_not_answered_either(plain: RawClient, target: str) -> None:
+async def test_cbor_is_not_served_by_default(plain: RawClient, target: str) -> None:
     found = await plain.ask("GET", target, accept=CBOR)
     status = json.loads(found.body)
     assert (found.status, status["reason"]) == (406, "NotAcceptable")
     assert status["message"].startswith("only the following media types are accepted: application/json, ")
 
 
-def test_a_server_without_the_package_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cbor_without_package_fails_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbor, "available", lambda: False)
     flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", "--feature-gates=AllAlpha=true")
     with pytest.raises(ValueError, match="needs the package cbor2"):
@@ -316,6 +318,6 @@ def test_a_server_without_the_package_says_what_it_needs(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("accept", ["", AS_TABLE, PROTOBUF])
-async def test_pages_that_are_no_resources_are_what_they_are(plain: RawClient, accept: str) -> None:
+async def test_other_pages_ignore_accept_header(plain: RawClient, accept: str) -> None:
     found = await plain.ask("GET", "/version", accept=accept)
     assert (found.status, found.headers["content-type"]) == (200, JSON)

@@ -9,16 +9,16 @@ import pytest
 from apiserver_stub.apis.apiextensions.conversion import Converters
 from apiserver_stub.apis.apiextensions.resources import resources_of
 from apiserver_stub.common.offload import Offload
-from tests.apiserver_stub.whole_server.recorded import played, rows
+from tests.apiserver_stub.whole_server.recorded_requests import play, rows
 
 NAMES = ("policies", "configurations", "patches", "policy_rules")
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_recorded_rows(started: Callable[..., Any], name: str) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], name: str) -> None:
     async with started() as api:
         recorded = enumerate(rows(f"mutating_{name}"))
-        found = [told for number, row in recorded for told in await played(api, row, f"x{number}")]
+        found = [told for number, row in recorded for told in await play(api, row, f"x{number}")]
     assert not found, "\n".join(found)
 
 
@@ -26,14 +26,14 @@ async def no_webhook(_config: Any, _body: bytes, _timeout: float) -> bytes:
     raise AssertionError("no definition here asks a webhook")
 
 
-async def test_recorded_rows_of_custom_objects(started: Callable[..., Any]) -> None:
+async def test_custom_object_answers_match_kube_apiserver(started: Callable[..., Any]) -> None:
     converters = Converters(no_webhook, Offload())
     async with started() as api:
         for definition in rows("mutating_custom_fixtures"):
             for info in resources_of(definition, converters.of(definition)):
                 api.server.kinds.add(info)
         recorded = enumerate(rows("mutating_custom"))
-        found = [told for number, row in recorded for told in await played(api, row, f"x{number}")]
+        found = [told for number, row in recorded for told in await play(api, row, f"x{number}")]
     assert not found, "\n".join(found)
 
 
@@ -45,7 +45,7 @@ RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UP
 
 
 async def bind(api: Any, name: str, *mutations: str, **spec: Any) -> None:
-    """Make a policy of patches (lists) and configurations, which applies to all config maps."""
+    """Create a policy of patches (lists) and configurations, for all config maps."""
     kinds = [
         ("JSONPatch", "jsonPatch") if "JSONPatch" in text else ("ApplyConfiguration", "applyConfiguration")
         for text in mutations
@@ -81,7 +81,7 @@ async def test_mutations_are_counted(started: Callable[..., Any]) -> None:
 METRIC = "apiserver_mutating_admission_policy"
 
 
-async def test_a_patch_that_doubles_an_object_again_and_again_is_refused(started: Callable[..., Any]) -> None:
+async def test_exponentially_growing_patch_is_rejected(started: Callable[..., Any]) -> None:
     copies = [f"JSONPatch{{op: 'copy', from: '/data', path: '/data/{name}'}}" for name in "xy" * 20]
     doubling = f"[{', '.join(copies)}]"
     async with started() as api:
@@ -91,7 +91,7 @@ async def test_a_patch_that_doubles_an_object_again_and_again_is_refused(started
     assert "copies" in refusal["message"]
 
 
-async def test_a_policy_that_is_gone_changes_nothing(started: Callable[..., Any]) -> None:
+async def test_removed_policy_changes_nothing(started: Callable[..., Any]) -> None:
     async with started() as api:
         await bind(api, "p", "Object{data: {'a': 'b'}}")
         await api("DELETE", f"{BINDINGS}/p")
@@ -108,7 +108,7 @@ REFERENCE = {"name": "a", "namespace": "default", "parameterNotFoundAction": "De
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_who_may_not_read_parameters_has_no_policy_read_them(started: Callable[..., Any], kind: str) -> None:
+async def test_binding_needs_permission_to_read_parameters(started: Callable[..., Any], kind: str) -> None:
     policies = POLICIES.replace("mutating", kind.lower())
     bindings = BINDINGS.replace("mutating", kind.lower())
     own: Any = {"validations": [{"expression": "true"}]}

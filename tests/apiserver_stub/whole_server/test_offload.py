@@ -1,4 +1,4 @@
-"""Work on large objects: done in a thread, bounded, and decided again when the world has moved on meanwhile."""
+"""Work on large objects: done in a thread, limited, and checked again when the state has changed meanwhile."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ CROWD = {"metadata": {"name": "crowd"}, "data": {f"k{number}": "" for number in 
     [(b"{}", False), (b"a" * 9_000, False), (b'"",' * 300, False), (b'"",' * 3000, True), (b"a" * 200_000, True),
      (b"{}" * 5000, True), (b"[" * 9000, True)],
 )  # fmt: skip
-def test_many_values_or_bytes_are_much_work(data: bytes, large: bool) -> None:
+def test_many_values_or_bytes_are_large(data: bytes, large: bool) -> None:
     assert is_large(data) is large
 
 
@@ -49,11 +49,11 @@ def test_many_values_or_bytes_are_much_work(data: bytes, large: bool) -> None:
         ("application/vnd.kubernetes.protobuf", b"k8s" * 3000, True),
     ],
 )
-def test_a_small_body_may_stand_for_much(media: str, body: bytes, large: bool) -> None:
+def test_small_body_may_expand_to_a_large_one(media: str, body: bytes, large: bool) -> None:
     assert is_large_request(Request("PUT", "/", (), {"content-type": media}, body)) is large
 
 
-async def test_work_is_done_in_another_thread_by_the_clock_of_the_loop() -> None:
+async def test_work_runs_in_a_thread_with_the_loop_clock() -> None:
     await asyncio.sleep(1000)
     offload = Offload()
     thread, time = await offload.run(lambda: (threading.get_ident(), wall_seconds()))
@@ -63,7 +63,7 @@ async def test_work_is_done_in_another_thread_by_the_clock_of_the_loop() -> None
     offload.close()
 
 
-async def test_work_that_would_wait_too_long_is_refused_with_the_advice_to_come_again() -> None:
+async def test_too_much_waiting_work_is_rejected_with_retry_after() -> None:
     offload, go_on = Offload(most_waiting=2), threading.Event()
 
     async def refused() -> None:
@@ -91,7 +91,7 @@ async def _ask(server: ApiServer, method: str, path: str, body: object = None, m
     return (await server.handle(Request(method, path, (), {"content-type": media}, data, ADMIN))).status
 
 
-async def test_a_large_object_is_changed_by_all_who_change_it_at_the_same_time() -> None:
+async def test_concurrent_patches_of_large_object_all_apply() -> None:
     server = await _server()
     assert await _ask(server, "POST", CONFIGS, CROWD) == 201
     patches = [_ask(server, "PATCH", f"{CONFIGS}/crowd", {"data": {f"new{n}": "1"}}, "application/merge-patch+json")
@@ -103,17 +103,17 @@ async def test_a_large_object_is_changed_by_all_who_change_it_at_the_same_time()
     await server.stop()
 
 
-async def test_a_large_object_is_created_once_however_many_create_it() -> None:
+async def test_concurrent_creates_of_large_object_succeed_once() -> None:
     server = await _server()
     codes = await all_of(*(_ask(server, "POST", CONFIGS, CROWD) for _ in range(4)))
     assert sorted(codes) == [201, 409, 409, 409]
     await server.stop()
 
 
-async def test_a_large_object_is_not_created_in_a_namespace_that_goes_meanwhile(
+async def test_large_create_fails_if_namespace_is_deleted_midway(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However late: here after the last of its steps in the thread."""
+    """This holds at the last moment, after the final step in the thread."""
     server, steps = await _server(), []
     perform = Offload.run
 

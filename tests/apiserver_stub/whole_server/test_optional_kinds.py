@@ -1,6 +1,5 @@
-"""Kinds of versions that are off by default, on a whole server: the answers are those that kube-apiserver 1.36 gave to
-the same requests, and which kinds are served follows from features and --runtime-config as it does there. The words of
-refusals are our own.
+"""Kinds that are off by default, on a whole server: answers of kube-apiserver 1.36 to the same requests; feature gates
+and --runtime-config decide which kinds are served. Error messages are our own.
 """
 
 import json
@@ -21,7 +20,7 @@ from apiserver_stub.kinds.rules.pod_certificates import RULES
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
 from tests.apiserver_stub.whole_server.conftest import Started
-from tests.apiserver_stub.whole_server.recorded import at, difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 DATA = Path(__file__).parent / "data"
 ROWS = [
@@ -45,7 +44,7 @@ def headers_of(step: Any) -> dict[str, str]:
     }
 
 
-async def test_recorded_rows(started: Started) -> None:
+async def test_answers_match_kube_apiserver(started: Started) -> None:
     wrong, captured = [], dict[str, Any]()
     restricted = ("--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction")
     async with started(*restricted, *ALL) as api:
@@ -60,7 +59,7 @@ async def test_recorded_rows(started: Started) -> None:
                 found = outcome(step, answer.status, tree, told)
                 if step.get("accept"):
                     found = _aged(found)
-                captured |= {name: at(tree, path) for name, path in (step.get("capture") or {}).items()}
+                captured |= {name: value_at(tree, path) for name, path in (step.get("capture") or {}).items()}
                 if what := difference(step, found, messages=False):
                     wrong.append(f"{row['what']} {number}: {what}")
     assert not wrong, "\n".join(wrong)
@@ -90,7 +89,7 @@ def _aged(found: Any) -> Any:
         ("api/ga=false", ()),
     ],
 )
-def test_what_is_served_follows_the_narrowest_word(words: str, served: tuple[str, ...]) -> None:
+def test_most_specific_runtime_config_entry_wins(words: str, served: tuple[str, ...]) -> None:
     options = FLAGS.parse((f"--runtime-config={words}",))[ApiOptions]
     versions = ("v1alpha1", "v1beta1")
     assert tuple(v for v in versions if options.serves("certificates.k8s.io", v, "clustertrustbundles")) == served
@@ -98,7 +97,7 @@ def test_what_is_served_follows_the_narrowest_word(words: str, served: tuple[str
 
 
 @pytest.mark.parametrize("words", ["nothing", "a/b/c/d=true", "apps/v1=maybe", "api/all=1", "apps/v1/Deployments=true"])
-def test_a_word_that_says_nothing_is_refused(words: str) -> None:
+def test_unknown_runtime_config_entry_is_rejected(words: str) -> None:
     with pytest.raises(Exception, match="runtime-config"):
         FLAGS.parse((f"--runtime-config={words}",))
 
@@ -112,7 +111,7 @@ def test_a_word_that_says_nothing_is_refused(words: str) -> None:
         (("--feature-gates=ClusterTrustBundle=true", "--runtime-config=api/beta=true"), 200),
     ],
 )
-async def test_a_kind_needs_its_version_and_its_feature(started: Started, flags: tuple[str, ...], code: int) -> None:
+async def test_resource_needs_its_version_and_feature(started: Started, flags: tuple[str, ...], code: int) -> None:
     async with started(*flags) as api:
         assert (await api("GET", "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"))[0] == code
         assert (await api("GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests"))[0] == 200
@@ -120,7 +119,7 @@ async def test_a_kind_needs_its_version_and_its_feature(started: Started, flags:
         assert (await api("GET", path))[0] == (200 if "--feature-gates=ClusterTrustBundle=true" in flags else 404)
 
 
-async def test_a_stable_version_can_be_turned_off(started: Started) -> None:
+async def test_stable_version_can_be_disabled(started: Started) -> None:
     async with started("--runtime-config=autoscaling/v1=false,apps/v1/controllerrevisions=false") as api:
         assert (await api("GET", "/apis/autoscaling/v1/horizontalpodautoscalers"))[0] == 404
         assert (await api("GET", "/apis/autoscaling/v2/horizontalpodautoscalers"))[0] == 200
@@ -132,7 +131,7 @@ KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed 
 
 
 def issued(**changes: Any) -> tuple[Any, Any]:
-    """A request, and the status in which a certificate is told of, changed; times are in minutes from now."""
+    """A request, and the status with its certificate, changed; times are in minutes from now."""
     given = {"before": 0, "after": 300, "refresh": 180, "names": (), "mail": (), "key": KEY, "chain": None} | changes
     now = utc_now().replace(microsecond=0)
     before, after, refresh = (now + timedelta(minutes=given[name]) for name in ("before", "after", "refresh"))
@@ -180,14 +179,14 @@ NO_CERTIFICATE = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE---
         ({"refresh": 291}, [("status.beginRefreshAt", "Invalid")]),
     ],
 )
-def test_a_certificate_of_a_pod_fits_its_request(changes: Any, told: list[tuple[str, str]]) -> None:
+def test_pod_certificate_must_match_its_request(changes: Any, told: list[tuple[str, str]]) -> None:
     old, new = issued(**changes)
     errors = ErrorList()
     RULES["certificates.k8s.io/v1beta1/PodCertificateRequest"].subresources["status"](new, old, errors)
     assert sorted((cause.field, cause.reason.removeprefix("FieldValue")) for cause in errors.causes) == told
 
 
-def test_what_comes_behind_the_certificate_are_certificates() -> None:
+def test_certificate_chain_must_contain_certificates() -> None:
     old, new = issued()
     new["status"]["certificateChain"] += NO_CERTIFICATE
     errors = ErrorList()
@@ -195,7 +194,7 @@ def test_what_comes_behind_the_certificate_are_certificates() -> None:
     assert [cause.field for cause in errors.causes] == [CHAIN]
 
 
-async def test_an_applier_of_an_object_that_was_made_again_hears_of_a_conflict(started: Started) -> None:
+async def test_apply_to_recreated_object_conflicts(started: Started) -> None:
     path = "/api/v1/namespaces/default/configmaps"
     async with started() as api:
         _, before = await api("POST", path, {"metadata": {"name": "c"}})

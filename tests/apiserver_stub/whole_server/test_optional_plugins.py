@@ -1,5 +1,5 @@
-"""Plugins that are off by default, on a whole server each: the answers are those that kube-apiserver 1.36 gave to the
-same requests. The words of refusals are our own.
+"""Plugins that are off by default, on a whole server: answers of kube-apiserver 1.36 to the same requests. Error
+messages are our own.
 """
 
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted
 
 SETUPS = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "optional_plugins.jsonl").read_text().splitlines()
@@ -17,22 +17,22 @@ SETUPS = [
 OTHERWISE = {
     "extended/bad-name": "one rule of names of resources is told and not both",
 }
-"""Where the server differs for other reasons than what a plugin does."""
+"""Rows that differ for reasons outside the plugin."""
 
 
-def named(setup: Any) -> Any:
+def param_of(setup: Any) -> Any:
     name = setup["rows"][0]["what"].partition("/")[0]
     marks = (pytest.mark.one_process("a limit of one event cannot be divided"),) if name == "rate" else ()
     return pytest.param(setup, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("setup", [named(setup) for setup in SETUPS])
-async def test_recorded_rows(setup: Any, started: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("setup", [param_of(setup) for setup in SETUPS])
+async def test_answers_match_kube_apiserver(setup: Any, started: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in setup["files"].items():
         (tmp_path / name).write_text(text)
     flags = [flag.replace("@DIR@", str(tmp_path)) for flag in setup["flags"]]
     wrong = []
-    if "--enable-admission-plugins=AlwaysDeny" in flags:  # what every server has is there already
+    if "--enable-admission-plugins=AlwaysDeny" in flags:  # default objects already exist
         async with started():
             pass
     async with started(*flags) as api:

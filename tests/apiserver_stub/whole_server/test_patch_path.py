@@ -8,7 +8,7 @@ from types import FrameType
 
 from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.several import server_on
+from tests.apiserver_stub.multi_worker_server import build_server
 from tests.apiserver_stub.whole_server.conftest import ADMIN, Api
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ async def test_patch_of_a_deployment_passes_the_documented_functions_in_order() 
         if event == "call" and code.co_filename.startswith(str(ROOT)):
             passed.setdefault((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname))
 
-    server = server_on(MemoryBackend(), ("--storage-backend=memory", "--advertise-address=192.0.2.1"), "")
+    server = build_server(MemoryBackend(), ("--storage-backend=memory", "--advertise-address=192.0.2.1"), "")
     await server.start()
     await Api(server)("POST", DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": SPEC})
     headers = {"content-type": "application/strategic-merge-patch+json"}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "pod_security.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_recorded_rows(started: Callable[..., Any], row: Any) -> None:
+async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: Any) -> None:
     async with started() as api:
         for number, recorded in enumerate(row["steps"]):
             step = substituted(recorded, {"RUN": "x1"})

@@ -1,4 +1,4 @@
-"""RBAC as recorded from Kubernetes 1.36, and rights that nobody gets by writing roles and bindings."""
+"""RBAC as recorded from Kubernetes 1.36, and protection against privilege escalation."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller_manager.common.api.wire import Certificate, Request
-from tests.apiserver_stub.whole_server.recorded import difference, outcome, substituted
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted
 
 DATA = Path(__file__).with_name("data")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -33,7 +33,7 @@ WHY = (
 
 
 class Caller:
-    """Somebody who asks a server, known by a certificate."""
+    """A user of a server, identified by a certificate."""
 
     def __init__(self, server: Any, name: str, *groups: str) -> None:
         self._server, self._certificate = server, Certificate(name, groups)
@@ -68,7 +68,7 @@ def admin(server: Any) -> Caller:
 
 @pytest.fixture
 async def eve(server: Any, admin: Caller) -> Caller:
-    """Somebody who may write all roles and bindings, and read pods; nothing else."""
+    """A user who may write all roles and bindings, and read pods; nothing else."""
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "eve"}, "rules": [MANAGE, READ]})
     await admin.must("POST", CLUSTER_BINDINGS, binding("eve", "eve"))
     return Caller(server, "eve")
@@ -83,7 +83,7 @@ def binding(name: str, role: str, kind: str = "ClusterRole", user: str = "eve") 
     }
 
 
-def refused(answer: tuple[int, Any], why: str = "") -> bool:
+def is_forbidden(answer: tuple[int, Any], why: str = "") -> bool:
     code, body = answer
     return code == 403 and body["reason"] == "Forbidden" and (why or "not currently held") in body["message"]
 
@@ -96,7 +96,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-async def test_recorded_rows(server: Any, row: Any) -> None:
+async def test_answers_match_kube_apiserver(server: Any, row: Any) -> None:
     captured = {"RUN": "x1"}
     for number, step in enumerate(row["steps"]):
         named = step.get("headers", {})
@@ -114,7 +114,7 @@ async def test_recorded_rows(server: Any, row: Any) -> None:
             assert answered["message"] == expected["status"]["message"]
 
 
-def apply_of(kind: str, name: str, **fields: Any) -> Any:
+def apply_body(kind: str, name: str, **fields: Any) -> Any:
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
@@ -127,38 +127,46 @@ COLLECTIONS = pytest.mark.parametrize(("collection", "kind"), [(ROLES, "Role"), 
 
 
 @COLLECTIONS
-async def test_nobody_writes_a_role_of_rights_they_lack(eve: Caller, collection: str, kind: str) -> None:
-    assert refused(await eve("POST", collection, {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
-    assert refused(await eve("POST", f"{collection}?dryRun=All", {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
+async def test_role_cannot_exceed_rights_of_its_writer(eve: Caller, collection: str, kind: str) -> None:
+    assert is_forbidden(await eve("POST", collection, {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(
+        await eve("POST", f"{collection}?dryRun=All", {"metadata": {"name": "r"}, "rules": [DELETE]}), WHY
+    )
     await eve.must("POST", collection, {"metadata": {"name": "r"}, "rules": [READ]})
     mine = f"{collection}/r"
     found = await eve.must("GET", mine)
-    assert refused(await eve("PUT", mine, {**found, "rules": [READ, DELETE]}), WHY)
+    assert is_forbidden(await eve("PUT", mine, {**found, "rules": [READ, DELETE]}), WHY)
     for media, patch in PATCHES.items():
-        assert refused(await eve("PATCH", mine, patch, media), WHY)
-    config = apply_of(kind, "r", rules=[DELETE])
-    assert refused(await eve("PATCH", f"{mine}?fieldManager=f&force=true", config, "application/apply-patch+yaml"), WHY)
+        assert is_forbidden(await eve("PATCH", mine, patch, media), WHY)
+    config = apply_body(kind, "r", rules=[DELETE])
+    assert is_forbidden(
+        await eve("PATCH", f"{mine}?fieldManager=f&force=true", config, "application/apply-patch+yaml"), WHY
+    )
     assert (await eve.must("GET", mine)) == found
-    # What there is not yet, by the verbs that make it then.
+    # Missing objects, by the verbs that create them.
     new = f"{collection}/new"
-    assert refused(await eve("PUT", new, apply_of(kind, "new", rules=[DELETE])), WHY)
-    config = apply_of(kind, "new", rules=[DELETE])
-    assert refused(await eve("PATCH", f"{new}?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
+    assert is_forbidden(await eve("PUT", new, apply_body(kind, "new", rules=[DELETE])), WHY)
+    config = apply_body(kind, "new", rules=[DELETE])
+    assert is_forbidden(await eve("PATCH", f"{new}?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
     assert (await eve("GET", new))[0] == 404
 
 
 @COLLECTIONS
-async def test_nobody_brings_back_what_was_deleted(eve: Caller, admin: Caller, collection: str, kind: str) -> None:
+async def test_deleted_role_cannot_be_restored_without_rights(
+    eve: Caller, admin: Caller, collection: str, kind: str
+) -> None:
     big = await admin.must("POST", collection, {"metadata": {"name": "big", "labels": {"a": "b"}}, "rules": [DELETE]})
     await eve.must("DELETE", f"{collection}?labelSelector=a=b")
     del big["metadata"]["resourceVersion"], big["metadata"]["uid"]
-    assert refused(await eve("POST", collection, big), WHY)
+    assert is_forbidden(await eve("POST", collection, big), WHY)
 
 
-async def test_a_role_of_more_may_only_be_let_go_of(eve: Caller, admin: Caller) -> None:
+async def test_metadata_of_larger_role_can_only_lose_finalizers(eve: Caller, admin: Caller) -> None:
     await admin.must("POST", ROLES, {"metadata": {"name": "big", "finalizers": ["a/b"]}, "rules": [DELETE]})
     big = f"{ROLES}/big"
-    assert refused(await eve("PATCH", big, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json"), WHY)
+    assert is_forbidden(
+        await eve("PATCH", big, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json"), WHY
+    )
     assert (await eve("PATCH", big, {"metadata": {"finalizers": None}}, "application/merge-patch+json"))[0] == 200
     found = await eve.must("GET", big)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}
@@ -167,14 +175,18 @@ async def test_a_role_of_more_may_only_be_let_go_of(eve: Caller, admin: Caller) 
 
 
 @pytest.mark.parametrize(("collection", "kind"), [(BINDINGS, "RoleBinding"), (CLUSTER_BINDINGS, "ClusterRoleBinding")])
-async def test_nobody_binds_a_role_of_rights_they_lack(eve: Caller, admin: Caller, collection: str, kind: str) -> None:
+async def test_binding_cannot_exceed_rights_of_its_writer(
+    eve: Caller, admin: Caller, collection: str, kind: str
+) -> None:
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "big"}, "rules": [DELETE]})
-    assert refused(await eve("POST", collection, binding("b", "big")), WHY)
-    assert refused(await eve("POST", collection, binding("b", "cluster-admin")))
-    assert refused(await eve("PUT", f"{collection}/b", {**apply_of(kind, "b"), **binding("b", "big")}), WHY)
-    config = {**apply_of(kind, "b"), **binding("b", "big")}
-    assert refused(await eve("PATCH", f"{collection}/b?fieldManager=f", config, "application/apply-patch+yaml"), WHY)
-    # One that is there, with somebody else in it.
+    assert is_forbidden(await eve("POST", collection, binding("b", "big")), WHY)
+    assert is_forbidden(await eve("POST", collection, binding("b", "cluster-admin")))
+    assert is_forbidden(await eve("PUT", f"{collection}/b", {**apply_body(kind, "b"), **binding("b", "big")}), WHY)
+    config = {**apply_body(kind, "b"), **binding("b", "big")}
+    assert is_forbidden(
+        await eve("PATCH", f"{collection}/b?fieldManager=f", config, "application/apply-patch+yaml"), WHY
+    )
+    # An existing one with another subject.
     await admin.must("POST", collection, binding("theirs", "big", user="alice"))
     theirs = f"{collection}/theirs"
     mine = binding("theirs", "big")
@@ -183,13 +195,13 @@ async def test_nobody_binds_a_role_of_rights_they_lack(eve: Caller, admin: Calle
         ("application/strategic-merge-patch+json", {"subjects": mine["subjects"]}),
         ("application/json-patch+json", [{"op": "add", "path": "/subjects/-", "value": mine["subjects"][0]}]),
     ):
-        assert refused(await eve("PATCH", theirs, patch, media), WHY)
-    assert refused(await eve("PUT", theirs, mine), WHY)
-    # What they hold themselves they may give.
+        assert is_forbidden(await eve("PATCH", theirs, patch, media), WHY)
+    assert is_forbidden(await eve("PUT", theirs, mine), WHY)
+    # They may grant what they hold.
     await eve.must("POST", collection, binding("ok", "eve", user="john"))
 
 
-async def test_a_role_that_there_is_none_of_is_bound_by_those_who_may_bind(eve: Caller, admin: Caller) -> None:
+async def test_missing_role_can_be_bound_with_bind_permission(eve: Caller, admin: Caller) -> None:
     code, answer = await eve("POST", BINDINGS, binding("b", "later", "Role"))
     assert (code, answer["message"]) == (404, 'rolebindings.rbac.authorization.k8s.io "later" not found')
     code, answer = await eve("POST", CLUSTER_BINDINGS, binding("b", "later"))
@@ -198,22 +210,22 @@ async def test_a_role_that_there_is_none_of_is_bound_by_those_who_may_bind(eve: 
     assert (await eve("POST", CLUSTER_BINDINGS, binding("b", "later", "Role")))[0] == 400
     assert (await eve("POST", BINDINGS, binding("b", "later", "Odd")))[0] == 500  # as kube-apiserver answers
     await admin.must("POST", BINDINGS, binding("b", "later", "Role"))
-    assert refused(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", ROLES, {"metadata": {"name": "later"}, "rules": [DELETE]}), WHY)
 
 
-async def test_what_a_role_gathers_is_up_to_those_who_may_do_everything(eve: Caller, admin: Caller) -> None:
+async def test_aggregation_rule_needs_all_rights(eve: Caller, admin: Caller) -> None:
     gathers = {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}
     why = "must have cluster-admin privileges to use the aggregationRule"
-    assert refused(await eve("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "aggregationRule": gathers}), why)
+    assert is_forbidden(await eve("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "aggregationRule": gathers}), why)
     await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "r"}, "rules": []})
     patch = {"aggregationRule": gathers}
-    assert refused(await eve("PATCH", f"{CLUSTER_ROLES}/r", patch, "application/merge-patch+json"), why)
+    assert is_forbidden(await eve("PATCH", f"{CLUSTER_ROLES}/r", patch, "application/merge-patch+json"), why)
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "g"}, "aggregationRule": gathers})
     taken = {"aggregationRule": None}
-    assert refused(await eve("PATCH", f"{CLUSTER_ROLES}/g", taken, "application/merge-patch+json"), why)
-    # Labels are gathered by: only what is held can be in a role that has them.
+    assert is_forbidden(await eve("PATCH", f"{CLUSTER_ROLES}/g", taken, "application/merge-patch+json"), why)
+    # Aggregation by labels: a role with them may contain only rights the writer holds.
     labelled = {"metadata": {"name": "l", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}
-    assert refused(await eve("POST", CLUSTER_ROLES, {**labelled, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", CLUSTER_ROLES, {**labelled, "rules": [DELETE]}), WHY)
     await eve.must("POST", CLUSTER_ROLES, {**labelled, "rules": [READ]})
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "all"}, "rules": EVERYTHING})
     await admin.must("POST", CLUSTER_BINDINGS, binding("all", "all"))
@@ -226,12 +238,12 @@ async def test_escalate_and_bind(eve: Caller, admin: Caller) -> None:
     await admin.must("POST", ROLES, {"metadata": {"name": "may"}, "rules": [named]})
     await admin.must("POST", BINDINGS, binding("may", "may", "Role"))
     role = {"metadata": {"name": "mine"}, "rules": [DELETE]}
-    assert refused(await eve("POST", ROLES, role), WHY)  # a POST names nothing
+    assert is_forbidden(await eve("POST", ROLES, role), WHY)  # a POST has no name
     await eve.must("PUT", f"{ROLES}/mine", role)
-    assert refused(await eve("PUT", f"{ROLES}/yours", {**role, "metadata": {"name": "yours"}}), WHY)
-    assert refused(await eve("POST", CLUSTER_ROLES, role))
+    assert is_forbidden(await eve("PUT", f"{ROLES}/yours", {**role, "metadata": {"name": "yours"}}), WHY)
+    assert is_forbidden(await eve("POST", CLUSTER_ROLES, role))
     await admin.must("POST", ROLES, {"metadata": {"name": "yours"}, "rules": [DELETE]})
-    assert refused(await eve("POST", BINDINGS, binding("b", "yours", "Role")), WHY)
+    assert is_forbidden(await eve("POST", BINDINGS, binding("b", "yours", "Role")), WHY)
     await eve.must("POST", BINDINGS, binding("b", "mine", "Role", user="john"))
     await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": "may"}, "rules": [may]})
     await admin.must("POST", CLUSTER_BINDINGS, binding("may", "may"))
@@ -246,18 +258,18 @@ async def test_rules_of_another_namespace_do_not_count(server: Any, admin: Calle
     await admin.must("POST", ROLES, {"metadata": {"name": "r"}, "rules": [MANAGE]})
     await admin.must("POST", BINDINGS, binding("b", "r", "Role"))
     eve = Caller(server, "eve")
-    assert refused(await eve("POST", ROLES, {"metadata": {"name": "x"}, "rules": [DELETE]}), WHY)
+    assert is_forbidden(await eve("POST", ROLES, {"metadata": {"name": "x"}, "rules": [DELETE]}), WHY)
     await eve.must("POST", f"{other}/roles", {"metadata": {"name": "x"}, "rules": [DELETE]})
 
 
-async def test_more_rules_than_can_be_looked_at_are_not_held(eve: Caller) -> None:
+async def test_role_with_too_many_rule_parts_is_rejected(eve: Caller) -> None:
     many = [f"r{number}" for number in range(300)]
     wide = {"apiGroups": many, "resources": many, "verbs": ["get"]}
     code, answer = await eve("POST", ROLES, {"metadata": {"name": "wide"}, "rules": [wide]})
-    assert refused((code, answer))
+    assert is_forbidden((code, answer))
 
 
-async def test_without_rbac_whoever_may_do_everything_may_give_everything(started: Callable[..., Any]) -> None:
+async def test_without_rbac_everything_can_be_granted(started: Callable[..., Any]) -> None:
     async with started() as api:
         eve = Caller(api.server, "eve")
         await eve.must("POST", CLUSTER_ROLES, {"metadata": {"name": "any"}, "rules": EVERYTHING})

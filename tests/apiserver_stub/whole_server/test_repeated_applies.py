@@ -1,4 +1,4 @@
-"""Configurations that are applied again and again: each is answered as if it came for the first time."""
+"""Repeated applies: each is answered like the first."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver_stub.whole_server.obstacles import add_webhook, deny
+from tests.apiserver_stub.whole_server.denying_admission import add_denying_policy, add_unreachable_webhook
 
 NAMESPACE = "/api/v1/namespaces/default"
 DEPLOYMENT = "/apis/apps/v1/namespaces/default/deployments/web"
 MAP = f"{NAMESPACE}/configmaps/web"
 APPLY = {"content_type": "application/apply-patch+yaml"}
 MERGE = {"content_type": "application/merge-patch+json"}
-TIMES = 6  # after which all is known that will be, whichever of several servers is asked
+TIMES = 6  # after which every worker has cached the result
 LABELS = {"app": "web"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ async def labelled(api: Any, url: str) -> None:
 
 
 @pytest.mark.parametrize("url", CONFIGS)
-async def test_what_others_do_to_the_object_is_seen(started: Any, url: str) -> None:
+async def test_changes_by_others_are_seen(started: Any, url: str) -> None:
     async with started() as api:
         for _ in range(TIMES):
             _, first, _ = await applied(api, url)
@@ -64,7 +64,7 @@ async def test_what_others_do_to_the_object_is_seen(started: Any, url: str) -> N
 @pytest.mark.parametrize(
     ("url", "change"), [(DEPLOYMENT, {"spec": {"replicas": 5}}), (MAP, {"data": {"a": "2"}})], ids=["deployment", "map"]
 )
-async def test_what_others_change_is_a_conflict_or_taken_back(started: Any, url: str, change: dict[str, Any]) -> None:
+async def test_field_changed_by_others_conflicts_or_is_reset(started: Any, url: str, change: dict[str, Any]) -> None:
     async with started() as api:
         for query in ("", "&force=true"):
             for _ in range(TIMES):
@@ -78,18 +78,18 @@ async def test_what_others_change_is_a_conflict_or_taken_back(started: Any, url:
 
 CHANGES: dict[str, tuple[Change, int]] = {
     "mutating webhook": (
-        lambda api: add_webhook(api, "MutatingWebhookConfiguration", "UPDATE", "*"),
+        lambda api: add_unreachable_webhook(api, "MutatingWebhookConfiguration", "UPDATE", "*"),
         500,
     ),
     "validating webhook": (
-        lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "*"),
+        lambda api: add_unreachable_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "*"),
         500,
     ),
     "webhook of others": (
-        lambda api: add_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "pods"),
+        lambda api: add_unreachable_webhook(api, "ValidatingWebhookConfiguration", "UPDATE", "pods"),
         200,
     ),
-    "policy": (lambda api: deny(api, "UPDATE"), 422),
+    "policy": (lambda api: add_denying_policy(api, "UPDATE"), 422),
     "warnings": (
         lambda api: api(
             "PATCH", NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}, **MERGE
@@ -101,7 +101,7 @@ CHANGES: dict[str, tuple[Change, int]] = {
 
 @pytest.mark.parametrize("url", CONFIGS)
 @pytest.mark.parametrize(("change", "code"), CHANGES.values(), ids=CHANGES)
-async def test_what_admission_asks_is_as_it_is_now(started: Any, url: str, change: Change, code: int) -> None:
+async def test_current_admission_result_is_applied(started: Any, url: str, change: Change, code: int) -> None:
     async with started() as api:
         for _ in range(TIMES):
             await applied(api, url)
@@ -112,7 +112,7 @@ async def test_what_admission_asks_is_as_it_is_now(started: Any, url: str, chang
         assert [await applied(api, url) for _ in range(TIMES)] == [first] * TIMES
 
 
-async def test_callers_and_queries_are_their_own(started: Any) -> None:
+async def test_users_and_parameters_are_distinguished(started: Any) -> None:
     async with started("--enable-admission-plugins=NodeRestriction") as api:
         for _ in range(TIMES):
             await applied(api, MAP)
@@ -126,7 +126,7 @@ async def test_callers_and_queries_are_their_own(started: Any) -> None:
         assert len((await api("GET", MAP))[1]["metadata"]["managedFields"]) == 2
 
 
-async def test_each_is_counted(started: Any) -> None:
+async def test_each_apply_is_counted(started: Any) -> None:
     async def counts() -> list[float]:
         answer = await api.send("GET", "/metrics")
         wanted = "apiserver_admission_controller_admission_duration_seconds_count", '"UPDATE"', '"PodSecurity"'

@@ -1,4 +1,4 @@
-"""Quotas on a whole server: as recorded from Kubernetes 1.36, and held by many writers and several servers."""
+"""Quotas on a whole server: as recorded from Kubernetes 1.36, and with concurrent writers and servers."""
 
 import asyncio
 import json
@@ -14,9 +14,9 @@ from apiserver_stub.process.build import build
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.random import random_source
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 LINES = (Path(__file__).parent / "data" / "resource_quotas.jsonl").read_text().splitlines()
 ROWS = [json.loads(line.replace("${RUN}", "x1")) for line in LINES]
@@ -38,8 +38,8 @@ LIMITED = {
 
 
 @pytest.mark.parametrize("limited", [False, True], ids=["", "limited"])
-async def test_recorded_rows(started: Any, tmp_path: Path, limited: bool) -> None:
-    """Statuses are written by hand: nobody counts."""
+async def test_answers_match_kube_apiserver(started: Any, tmp_path: Path, limited: bool) -> None:
+    """Statuses are written by hand: no controller counts."""
     file = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AdmissionConfiguration",
@@ -61,33 +61,33 @@ async def test_recorded_rows(started: Any, tmp_path: Path, limited: bool) -> Non
                     assert found["status"]["message"] == step["status"]["message"]
 
 
-async def limit(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
-    """Have a quota that is counted already."""
+async def create_quota(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
+    """Create a quota with a counted status."""
     await api("POST", f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     status = {"status": {"hard": hard, "used": used or dict.fromkeys(hard, "0")}}
     assert (await api("PATCH", f"{QUOTA}/status", status, **MERGE))[0] == 200
 
 
-async def used(api: Any) -> dict[str, str]:
+async def used_quota(api: Any) -> dict[str, str]:
     found: dict[str, str] = (await api("GET", QUOTA))[1]["status"]["used"]
     return found
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
-    """Administrators of two servers on one storage, and the view of it that the second has."""
+async def two(admin_of: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
+    """Administrators of two servers on one storage, and the late view of the second."""
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
     storage = embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield speak(servers[0]), speak(servers[1]), late
+    yield admin_of(servers[0]), admin_of(servers[1]), late
     for server in servers:
         await server.stop()
 
 
-async def test_a_first_count_that_lacks_what_came_meanwhile_is_refused(started: Any) -> None:
+async def test_stale_first_count_is_rejected(started: Any) -> None:
     async with started() as api:
         asked = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
         _, counted = await api("POST", f"{NAMESPACE}/resourcequotas", asked)
@@ -99,12 +99,12 @@ async def test_a_first_count_that_lacks_what_came_meanwhile_is_refused(started: 
         assert (await api("GET", QUOTA))[1]["status"] == {}
 
 
-async def test_a_name_that_is_taken_costs_nothing(started: Any) -> None:
+async def test_failed_create_of_existing_name_is_not_counted(started: Any) -> None:
     async with started() as api:
-        await limit(api, {"configmaps": "5"})
+        await create_quota(api, {"configmaps": "5"})
         codes = [(await api("POST", f"{NAMESPACE}/configmaps", config(1)))[0] for _ in range(3)]
         assert codes == [201, 409, 409]
-        assert await used(api) == {"configmaps": "1"}
+        assert await used_quota(api) == {"configmaps": "1"}
 
 
 def config(number: int) -> dict[str, Any]:
@@ -112,11 +112,11 @@ def config(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.virtual(seeds=20)
-async def test_many_writers_at_two_servers_use_a_quota_up_and_no_more(two: Any) -> None:
-    """Names are taken twice, and one server hears late of the other: what fails is not counted."""
+async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
+    """Names are used twice, and one server sees the other's writes late: failed writes are not counted."""
     one, other, late = two
     hard = int(random_source().uniform(5, 60))
-    await limit(one, {"configmaps": str(hard), "count/configmaps": "100"})
+    await create_quota(one, {"configmaps": str(hard), "count/configmaps": "100"})
     answers: Counter[int] = Counter()
 
     async def create(number: int) -> None:
@@ -140,6 +140,6 @@ async def test_many_writers_at_two_servers_use_a_quota_up_and_no_more(two: Any) 
         lagging.cancel()
     late.release()
     there = len((await one("GET", f"{NAMESPACE}/configmaps"))[1]["items"])
-    assert await used(one) == {"configmaps": str(there), "count/configmaps": str(there)}
+    assert await used_quota(one) == {"configmaps": str(there), "count/configmaps": str(there)}
     assert answers.keys() <= {201, 403, 409}
     assert answers[201] == there == min(hard, 48)

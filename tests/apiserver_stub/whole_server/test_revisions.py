@@ -1,11 +1,11 @@
-"""Where the storage's revision stands in an object, whatever else is called like it."""
+"""The resource version of an object, beside other fields of that name."""
 
 from typing import Any
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
-async def test_only_the_resource_version_of_the_object_itself_is_stamped(started: Any) -> None:
+async def test_only_own_resource_version_is_stamped(started: Any) -> None:
     named = {"resourceVersion": "", "a": 'x","resourceVersion":""'}
     body = {"data": named, "metadata": {"annotations": named, "labels": {"resourceVersion": ""}, "name": "a"}}
     async with started() as api:
@@ -22,7 +22,7 @@ async def test_only_the_resource_version_of_the_object_itself_is_stamped(started
     assert found["data"] == {**named, "b": "c"}
 
 
-async def test_references_of_an_object_stay_as_they_are(started: Any) -> None:
+async def test_references_in_object_are_unchanged(started: Any) -> None:
     event = {
         "metadata": {"name": "e"},
         "involvedObject": {"namespace": "default", "resourceVersion": ""},

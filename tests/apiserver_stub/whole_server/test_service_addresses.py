@@ -1,4 +1,4 @@
-"""Addresses of services as objects, and ranges that are added to those of the flags."""
+"""IPAddress objects of services, and ServiceCIDRs beside the ranges of the flags."""
 
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 RANGES = "/apis/networking.k8s.io/v1/servicecidrs"
-SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses, one of which is this server's
+SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses, one of which belongs to this server
 STORAGES = ("memory", "workers", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 
 
@@ -21,7 +21,7 @@ async def _names(api: Any) -> set[str]:
     return {item["metadata"]["name"] for item in found["items"]}
 
 
-async def test_an_address_is_an_object_while_its_service_lives(started) -> None:
+async def test_address_object_exists_while_its_service_does(started) -> None:
     async with started("--service-cluster-ip-range=10.0.0.0/24") as api:
         _, made = await api("POST", SERVICES, _service("a"))
         ip = made["spec"]["clusterIP"]
@@ -39,7 +39,7 @@ async def test_an_address_is_an_object_while_its_service_lives(started) -> None:
         assert await _names(api) == {"10.0.0.1"}
 
 
-async def test_a_service_of_both_families_has_two_and_gives_one_back(started) -> None:
+async def test_dual_stack_service_has_two_addresses(started) -> None:
     async with started("--service-cluster-ip-range=10.0.0.0/24,fd00::/112") as api:
         _, made = await api("POST", SERVICES, _service("a", ipFamilyPolicy="RequireDualStack"))
         four, six = made["spec"]["clusterIPs"]
@@ -49,13 +49,13 @@ async def test_a_service_of_both_families_has_two_and_gives_one_back(started) ->
         assert (code, await _names(api)) == (200, {"10.0.0.1", four})
 
 
-async def test_a_dry_run_makes_none(started) -> None:
+async def test_dry_run_creates_no_address(started) -> None:
     async with started() as api:
         code, _ = await api("POST", f"{SERVICES}?dryRun=All", _service("a"))
         assert (code, len(await _names(api))) == (201, 1)
 
 
-async def test_what_is_missing_or_left_over_is_put_right_at_the_next_start(started, backend) -> None:
+async def test_addresses_are_reconciled_at_start(started, backend) -> None:
     async with started("--service-cluster-ip-range=10.0.0.0/24") as api:
         _, made = await api("POST", SERVICES, _service("a"))
         ip = made["spec"]["clusterIP"]
@@ -70,7 +70,7 @@ async def test_what_is_missing_or_left_over_is_put_right_at_the_next_start(start
         assert await _names(api) == {"10.0.0.1", ip, "10.0.0.201"}
 
 
-async def test_an_address_that_somebody_took_is_given_to_no_service(started) -> None:
+async def test_address_taken_by_others_is_not_allocated(started) -> None:
     parent = {"parentRef": {"group": "example.org", "resource": "gateways", "name": "g"}}
     async with started(SMALL) as api:
         assert (await api("POST", ADDRESSES, {"metadata": {"name": "10.0.0.2"}, "spec": parent}))[0] == 201
@@ -81,10 +81,10 @@ async def test_an_address_that_somebody_took_is_given_to_no_service(started) -> 
         assert (await api("POST", SERVICES, _service("a")))[0] == 201
 
 
-async def test_further_ranges_give_addresses_while_they_are_ready(started) -> None:
+async def test_additional_range_is_used_while_ready(started) -> None:
     async with started(SMALL) as api:
         assert (await api("POST", SERVICES, _service("first")))[0] == 201
-        assert (await api("POST", SERVICES, _service("b")))[0] == 500  # all are taken
+        assert (await api("POST", SERVICES, _service("b")))[0] == 500  # all are allocated
         more = {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24", "fd00::/112"]}}
         code, made = await api("POST", RANGES, more)
         assert code == 201
@@ -101,7 +101,7 @@ async def test_further_ranges_give_addresses_while_they_are_ready(started) -> No
         assert (await api("GET", f"{SERVICES}/b"))[1]["spec"]["clusterIP"] == second["spec"]["clusterIP"]
 
 
-async def test_ranges_are_known_after_a_restart(started) -> None:
+async def test_ranges_are_known_after_restart(started) -> None:
     more = {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24"]}}
     async with started(SMALL) as api:
         await api("POST", RANGES, more)
@@ -112,7 +112,7 @@ async def test_ranges_are_known_after_a_restart(started) -> None:
 
 
 @pytest.mark.parametrize("change", ["deleted", "replaced"])
-async def test_a_range_that_is_gone_gives_nothing(started, change: str) -> None:
+async def test_deleted_range_is_not_used(started, change: str) -> None:
     more = {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24"]}}
     async with started(SMALL) as api:
         await api("POST", SERVICES, _service("a"))

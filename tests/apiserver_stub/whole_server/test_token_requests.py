@@ -1,4 +1,4 @@
-"""Tokens issued on request by a whole server, shown to it again, and reviewed."""
+"""Tokens requested from a whole server, used and reviewed."""
 
 import base64
 import json
@@ -42,12 +42,12 @@ async def token(api, **spec: Any) -> str:
     return answer["status"]["token"]
 
 
-def said(token: str) -> dict[str, Any]:
+def claims_of(token: str) -> dict[str, Any]:
     return jwt.decode(token, options={"verify_signature": False})
 
 
 async def as_holder(api, token: str, path: str = f"{NS}/pods") -> Response:
-    """What the holder of a token is answered."""
+    """The answer to the holder of a token."""
     method, body = ("POST", b"{}") if path == WHO_AM_I else ("GET", b"")
     return await api.server.handle(Request(method, path, (), {"authorization": f"Bearer {token}"}, body))
 
@@ -59,14 +59,14 @@ async def review(api, token: str, *audiences: str) -> dict[str, Any]:
 
 
 @pytest.mark.virtual
-async def test_the_answer_says_what_was_granted(api) -> None:
+async def test_response_describes_the_granted_token(api) -> None:
     code, answer = await api("POST", TOKEN, {})
     assert code == 201
     assert (answer["apiVersion"], answer["kind"]) == ("authentication.k8s.io/v1", "TokenRequest")
     assert (answer["metadata"]["name"], answer["metadata"]["namespace"]) == ("robot", "default")
     assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": None}
     assert answer["metadata"]["uid"] == (await api("GET", f"{NS}/serviceaccounts/robot"))[1]["metadata"]["uid"]
-    claims = said(answer["status"]["token"])
+    claims = claims_of(answer["status"]["token"])
     assert claims["exp"] - claims["iat"] == 3600
     assert claims["nbf"] == claims["iat"]
     assert claims["kubernetes.io"]["serviceaccount"]["name"] == "robot"
@@ -74,13 +74,13 @@ async def test_the_answer_says_what_was_granted(api) -> None:
     assert claims["sub"] == "system:serviceaccount:default:robot"
 
 
-async def test_nothing_is_kept(api) -> None:
+async def test_token_request_is_not_stored(api) -> None:
     before = (await api("GET", f"{NS}/serviceaccounts/robot"))[1]
     await token(api)
     assert (await api("GET", f"{NS}/serviceaccounts/robot"))[1] == before
 
 
-async def test_the_holder_is_the_account(api) -> None:
+async def test_token_authenticates_the_account(api) -> None:
     answer = await as_holder(api, await token(api), WHO_AM_I)
     assert isinstance(answer.body, bytes)
     user = json.loads(answer.body)["status"]["userInfo"]
@@ -110,7 +110,7 @@ async def test_the_holder_is_the_account(api) -> None:
         ({"boundObjectRef": {"kind": "Secret", "apiVersion": "v1", "name": ""}}, 404, "secrets"),
     ],
 )
-async def test_what_may_be_asked_for(api, spec: dict[str, Any], code: int, field: str) -> None:
+async def test_token_request_is_validated(api, spec: dict[str, Any], code: int, field: str) -> None:
     found, answer = await api("POST", TOKEN, {"spec": spec})
     assert found == code
     assert field in answer.get("message", "")
@@ -140,7 +140,7 @@ async def test_token_of_another_name_is_invalid(api) -> None:
 
 
 async def test_token_request_is_checked_before_validating_admission(api) -> None:
-    """A policy that denies all is asked last, as kube-apiserver does."""
+    """A policy that denies all is evaluated last, as in kube-apiserver."""
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["serviceaccounts/token"]}
     policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]}
@@ -158,14 +158,14 @@ async def test_token_request_is_checked_before_validating_admission(api) -> None
         assert (code, denied in answer["message"]) == (expected, False)
 
 
-async def test_an_account_that_is_not_there_has_no_tokens(api) -> None:
+async def test_missing_account_gets_no_token(api) -> None:
     code, answer = await api("POST", f"{NS}/serviceaccounts/nobody/token", {})
     assert (code, answer["reason"]) == (404, "NotFound")
     assert answer["details"]["kind"] == "serviceaccounts"
     assert (await api("GET", TOKEN))[0] == 405
 
 
-async def test_a_token_of_an_account_made_anew_is_worth_nothing(api) -> None:
+async def test_token_of_recreated_account_is_invalid(api) -> None:
     shown = await token(api)
     assert (await as_holder(api, shown)).status == 200
     await api("DELETE", f"{NS}/serviceaccounts/robot")
@@ -183,19 +183,19 @@ async def test_a_token_of_an_account_made_anew_is_worth_nothing(api) -> None:
         ("Node", "/api/v1/nodes", {"metadata": {"name": "p"}}),
     ],
 )
-async def test_a_bound_token_lives_as_long_as_what_it_is_bound_to(api, kind: str, path: str, body: Any) -> None:
+async def test_bound_token_is_valid_while_its_object_exists(api, kind: str, path: str, body: Any) -> None:
     made = (await api("POST", path, body))[1]
     ref = {"kind": kind, "apiVersion": "v1", "name": "p"}
     code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {**ref, "uid": "another"}}})
     assert (code, answer["reason"]) == (409, "Conflict")
     shown = await token(api, boundObjectRef={**ref, "uid": made["metadata"]["uid"]})
-    assert said(shown)["kubernetes.io"][kind.lower()] == {"name": "p", "uid": made["metadata"]["uid"]}
+    assert claims_of(shown)["kubernetes.io"][kind.lower()] == {"name": "p", "uid": made["metadata"]["uid"]}
     assert (await as_holder(api, shown)).status == 200
     await api("DELETE", f"{path}/p?gracePeriodSeconds=0")
     assert (await as_holder(api, shown)).status == 401
 
 
-async def test_a_token_of_a_pod_tells_its_node(api) -> None:
+async def test_token_bound_to_pod_names_its_node(api) -> None:
     node = (await api("POST", "/api/v1/nodes", {"metadata": {"name": "n"}}))[1]
     await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "nodeName": "n"}})
     shown = await token(api, boundObjectRef={"kind": "Pod", "apiVersion": "v1", "name": "p"})
@@ -206,10 +206,10 @@ async def test_a_token_of_a_pod_tells_its_node(api) -> None:
     assert extra[f"{prefix}/node-uid"] == [node["metadata"]["uid"]]
     await api("DELETE", "/api/v1/nodes/n")
     assert (await as_holder(api, shown)).status == 200
-    assert "node-uid" not in str(said(await token(api, boundObjectRef={"kind": "Pod", "name": "p"})))
+    assert "node-uid" not in str(claims_of(await token(api, boundObjectRef={"kind": "Pod", "name": "p"})))
 
 
-async def test_a_pod_that_runs_as_another_has_no_token_of_this_account(api) -> None:
+async def test_token_cannot_be_bound_to_pod_of_another_account(api) -> None:
     await api("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "other"}})
     await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "other"}})
     code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {"kind": "Pod", "name": "p"}}})
@@ -217,7 +217,7 @@ async def test_a_pod_that_runs_as_another_has_no_token_of_this_account(api) -> N
     assert 'does not run as the service account "robot"' in answer["message"]
 
 
-async def test_audiences_say_where_a_token_is_good(api) -> None:
+async def test_token_is_valid_for_its_audiences_only(api) -> None:
     shown = await token(api, audiences=["vault", "them"])
     assert (await as_holder(api, shown)).status == 401
     assert "authenticated" not in await review(api, shown)
@@ -227,24 +227,24 @@ async def test_audiences_say_where_a_token_is_good(api) -> None:
 # --- flags ---
 
 
-async def test_the_longest_life_is_a_flag(started) -> None:
+async def test_maximum_lifetime_follows_the_flag(started) -> None:
     async with started("--service-account-max-token-expiration=2h") as api:
         await prepare(api)
         response = await api.send("POST", TOKEN, {"spec": {"expirationSeconds": 10000}})
         answer = json.loads(response.body)
         assert answer["spec"]["expirationSeconds"] == 7200
-        claims = said(answer["status"]["token"])
+        claims = claims_of(answer["status"]["token"])
         assert claims["exp"] - claims["iat"] == 7200
         assert "requested expiration of 10000 seconds shortened to 7200 seconds" in response.headers["warning"]
 
 
 @pytest.mark.parametrize(("extend", "life"), [("true", 365 * 24 * 3600), ("false", 3607)])
-async def test_tokens_of_pods_are_extended(started, extend: str, life: int) -> None:
+async def test_lifetime_of_pod_tokens_is_extended(started, extend: str, life: int) -> None:
     async with started(f"--service-account-extend-token-expiration={extend}") as api:
         await prepare(api)
         await api("POST", f"{NS}/pods", POD)
         ref = {"kind": "Pod", "name": "p"}
-        claims = said(await token(api, expirationSeconds=3607, boundObjectRef=ref))
+        claims = claims_of(await token(api, expirationSeconds=3607, boundObjectRef=ref))
         assert claims["exp"] - claims["iat"] == life
         assert claims["kubernetes.io"].get("warnafter", 0) == (claims["iat"] + 3607 if extend == "true" else 0)
         for spec in (
@@ -252,22 +252,22 @@ async def test_tokens_of_pods_are_extended(started, extend: str, life: int) -> N
             {"expirationSeconds": 3600, "boundObjectRef": ref},
             {"expirationSeconds": 3607, "boundObjectRef": ref, "audiences": ["vault"]},
         ):
-            claims = said(await token(api, **spec))
+            claims = claims_of(await token(api, **spec))
             assert claims["exp"] - claims["iat"] == spec["expirationSeconds"]
             assert "warnafter" not in claims["kubernetes.io"]
 
 
-async def test_issuers_and_audiences_are_flags(started) -> None:
+async def test_issuers_and_audiences_follow_the_flags(started) -> None:
     flags = ("--service-account-issuer=https://a", "--service-account-issuer=b", "--api-audiences=us,too")
     async with started(*flags) as api:
         await prepare(api)
         shown = await token(api)
-        assert (said(shown)["iss"], said(shown)["aud"]) == ("https://a", ["us", "too"])
+        assert (claims_of(shown)["iss"], claims_of(shown)["aud"]) == ("https://a", ["us", "too"])
         assert (await as_holder(api, shown)).status == 200
         assert (await as_holder(api, await token(api, audiences=["https://a"]))).status == 401
 
 
-async def test_without_lookup_a_token_outlives_its_account(started) -> None:
+async def test_without_lookup_token_outlives_its_account(started) -> None:
     async with started("--service-account-lookup=false") as api:
         await prepare(api)
         shown = await token(api)
@@ -275,7 +275,7 @@ async def test_without_lookup_a_token_outlives_its_account(started) -> None:
         assert (await as_holder(api, shown)).status == 200
 
 
-async def test_tokens_outlive_a_restart_with_the_key(started, tmp_path) -> None:
+async def test_tokens_survive_restart_with_the_same_key(started, tmp_path) -> None:
     signing = (f"--data-dir={tmp_path}", "--storage-backend=sqlite")
     async with started(*signing) as api:
         await prepare(api)
@@ -284,11 +284,11 @@ async def test_tokens_outlive_a_restart_with_the_key(started, tmp_path) -> None:
     async with started(key, f"--service-account-key-file={tmp_path / 'sa.pub'}") as api:
         assert (await as_holder(api, shown)).status == 200
         own = await token(api)
-    async with started() as api:  # with a key of its own
+    async with started() as api:  # with its own key
         assert (await as_holder(api, own)).status == 401
 
 
-async def test_others_can_verify_tokens_themselves(started) -> None:
+async def test_tokens_can_be_verified_with_published_keys(started) -> None:
     async with started("--secure-port=6443") as api:
         await prepare(api)
         shown = await token(api)
@@ -304,7 +304,7 @@ async def test_others_can_verify_tokens_themselves(started) -> None:
         assert "/openid/v1/jwks" in (await api("GET", "/"))[1]["paths"]
 
 
-async def test_where_the_keys_are_is_a_flag(started) -> None:
+async def test_jwks_uri_follows_the_flag(started) -> None:
     async with started("--service-account-jwks-uri=https://keys/here") as api:
         assert (await api("GET", "/.well-known/openid-configuration"))[1]["jwks_uri"] == "https://keys/here"
     async with started("--service-account-issuer=somebody") as api:
@@ -312,7 +312,7 @@ async def test_where_the_keys_are_is_a_flag(started) -> None:
         assert (await api("GET", "/openid/v1/jwks"))[0] == 404
 
 
-async def test_a_forged_token_is_told_nothing(api) -> None:
+async def test_forged_token_gets_no_details(api) -> None:
     header, payload, signature = (await token(api)).split(".")
     claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
     claims["kubernetes.io"]["namespace"] = "kube-system"
@@ -322,7 +322,7 @@ async def test_a_forged_token_is_told_nothing(api) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--service-account-signing-key-file", "--service-account-key-file"])
-async def test_a_key_that_cannot_be_used_keeps_the_server_from_starting(started, tmp_path, flag: str) -> None:
+async def test_unusable_key_fails_the_start(started, tmp_path, flag: str) -> None:
     good = own_key(tmp_path) and tmp_path / "sa.key"
     bad = tmp_path / "bad.pem"
     bad.write_text("nonsense")

@@ -1,4 +1,4 @@
-"""Two whole servers on one storage answer as one does."""
+"""Two whole servers on one storage answer like one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.process.build import build
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Two(NamedTuple):
-    """Administrators of both servers, and the view of the storage that the other has."""
+    """Administrators of both servers, and the other's view of the storage."""
 
     one: Any
     other: Any
@@ -28,19 +28,19 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[Two]:
+async def two(admin_of: Any) -> AsyncIterator[Two]:
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
     storage = embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield Two(speak(servers[0]), speak(servers[1]), late)
+    yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
     for server in servers:
         await server.stop()
 
 
-async def test_what_one_writes_the_other_answers(two: Two) -> None:
+async def test_both_servers_see_each_write(two: Two) -> None:
     made = await two.one.config("a")
     assert await two.other("GET", f"{CONFIGS}/a") == (200, made)
     code, changed = await two.other("PATCH", f"{CONFIGS}/a", {"data": {"k": "new"}}, **MERGE)
@@ -51,7 +51,7 @@ async def test_what_one_writes_the_other_answers(two: Two) -> None:
     assert (await two.other("GET", f"{CONFIGS}/a"))[0] == 404
 
 
-async def test_watches_of_both_tell_the_same(two: Two) -> None:
+async def test_watches_of_both_deliver_the_same(two: Two) -> None:
     version = (await two.one.config("start"))["metadata"]["resourceVersion"]
 
     async def write(api: Any, name: str) -> None:
@@ -69,7 +69,7 @@ async def test_watches_of_both_tell_the_same(two: Two) -> None:
     assert versions == sorted(set(versions))
 
 
-async def test_of_two_creates_of_one_name_one_succeeds(two: Two) -> None:
+async def test_concurrent_creates_of_one_name_succeed_once(two: Two) -> None:
     body = {"metadata": {"name": "same"}}
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(api("POST", CONFIGS, body)) for api in (two.one, two.other) for _ in range(3)]
@@ -77,7 +77,7 @@ async def test_of_two_creates_of_one_name_one_succeeds(two: Two) -> None:
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.2])
-async def test_no_change_is_lost_whoever_makes_it(two: Two, lag: float) -> None:
+async def test_concurrent_changes_are_not_lost(two: Two, lag: float) -> None:
     await two.one.config("a")
 
     async def be_late() -> None:
@@ -103,7 +103,7 @@ async def test_no_change_is_lost_whoever_makes_it(two: Two, lag: float) -> None:
     assert len(found[0]["data"]) == 21
 
 
-async def test_no_change_is_refused_for_what_a_server_has_not_heard_of_yet(two: Two) -> None:
+async def test_change_of_not_yet_visible_object_is_not_rejected(two: Two) -> None:
     two.late.held = True
     made = await two.one.config("a")
     async with asyncio.TaskGroup() as group:
@@ -136,7 +136,7 @@ NAMESPACES = "/api/v1/namespaces"
 INSIDE = f"{NAMESPACES}/team/configmaps"
 
 
-async def test_nothing_new_comes_into_a_namespace_that_another_server_has_begun_to_delete(two: Two) -> None:
+async def test_create_in_namespace_terminating_elsewhere_is_rejected(two: Two) -> None:
     assert (await two.one("POST", NAMESPACES, {"metadata": {"name": "team"}}))[0] == 201
     assert (await two.other("POST", INSIDE, {"metadata": {"name": "before"}}))[0] == 201
     two.late.held = True
@@ -158,7 +158,7 @@ async def test_nothing_new_comes_into_a_namespace_that_another_server_has_begun_
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.2])
-async def test_who_edits_a_namespace_makes_no_create_fail(two: Two, lag: float) -> None:
+async def test_namespace_edits_fail_no_create(two: Two, lag: float) -> None:
     await two.one("POST", NAMESPACES, {"metadata": {"name": "team"}})
 
     async def relabel() -> None:
@@ -189,7 +189,7 @@ async def _apply(api: Any, name: str) -> tuple[int, Any]:
     return found
 
 
-async def test_reads_that_ask_for_the_newest_wait_for_it(two: Two) -> None:
+async def test_consistent_reads_wait_for_latest_revision(two: Two) -> None:
     """Resource versions, get and list: unset means the most recent, 0 means any."""
     two.late.held = True
     made = await two.one.config("a")
@@ -207,7 +207,7 @@ async def test_reads_that_ask_for_the_newest_wait_for_it(two: Two) -> None:
     assert (await two.other("GET", CONFIGS))[0] == 504
 
 
-async def test_a_write_is_answered_by_a_server_that_hears_nothing(two: Two) -> None:
+async def test_server_with_late_cache_answers_writes(two: Two) -> None:
     version = (await two.one.config("old"))["metadata"]["resourceVersion"]
     two.late.held = True
     made = await two.other.config("a")
@@ -220,7 +220,7 @@ async def test_a_write_is_answered_by_a_server_that_hears_nothing(two: Two) -> N
     assert (await two.other("PATCH", f"{CONFIGS}/old", {"data": {"k": "newer"}}, **MERGE))[0] == 200
 
 
-async def test_health_tells_of_a_storage_that_cannot_be_followed(two: Two) -> None:
+async def test_health_reports_unwatchable_storage(two: Two) -> None:
     assert (await two.other.send("GET", "/readyz")).status == 200
     two.late.cut("it was compacted")
     await asyncio.sleep(0)
@@ -230,7 +230,7 @@ async def test_health_tells_of_a_storage_that_cannot_be_followed(two: Two) -> No
     assert (await two.other.send("GET", "/readyz")).status == 200
 
 
-async def test_a_list_goes_on_at_another_server(two: Two) -> None:
+async def test_list_continues_at_another_server(two: Two) -> None:
     for name in "abc":
         await two.one.config(name)
     _, first = await two.one("GET", f"{CONFIGS}?limit=2")
@@ -239,9 +239,9 @@ async def test_a_list_goes_on_at_another_server(two: Two) -> None:
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b", "c"]
 
 
-async def test_one_goes_on_when_the_other_stops(two: Two) -> None:
+async def test_one_server_continues_when_other_stops(two: Two) -> None:
     await two.other.config("a")
     await two.other.server.stop()
     assert (await two.one("GET", f"{CONFIGS}/a"))[0] == 200
     await two.one.config("b")
-    await two.other.server.store.storage.open()  # which the end of the test closes
+    await two.other.server.store.storage.open()  # closed at the end of the test

@@ -1,4 +1,4 @@
-"""Processes of one server: what one has shown, the other knows before it looks at a request."""
+"""Workers of one server: what one worker has returned is visible at the other."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,9 +13,9 @@ from apiserver_stub.storage.worker import Worker
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
-from tests.apiserver_stub.lagging import LaggingStorage
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.owned import Owner
+from tests.apiserver_stub.storage_owner import InProcessOwner
 
 pytestmark = pytest.mark.virtual
 
@@ -24,7 +24,7 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 
 class Two(NamedTuple):
-    """Administrators of both processes, and what the other knows late."""
+    """Administrators of both workers, and the other's late view."""
 
     one: Any
     other: Any
@@ -32,8 +32,8 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two(speak: Any) -> AsyncIterator[Two]:
-    owner = Owner(MemoryBackend())
+async def two(admin_of: Any) -> AsyncIterator[Two]:
+    owner = InProcessOwner(MemoryBackend())
     await owner.start()
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1", "--authorization-mode=RBAC"))
     late = LaggingStorage(SharedStorage(owner.path, owner.page))
@@ -45,8 +45,8 @@ async def two(speak: Any) -> AsyncIterator[Two]:
     for server in servers:
         await server.start()
     async with Tasks() as tasks:
-        tasks.start(servers[0].run(), name="server")  # the other is busy
-        yield Two(speak(servers[0]), speak(servers[1]), late)
+        tasks.start(servers[0].run(), name="server")  # the other worker is busy
+        yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
     late.release()
     for server in servers:
         await server.stop()
@@ -68,7 +68,7 @@ async def _bind(two: Two) -> None:
     assert (await two.one("POST", f"/apis/{RBAC}/v1/clusterrolebindings", binding))[0] == 201
 
 
-async def test_who_was_allowed_something_at_one_may_do_it_at_the_other(two: Two) -> None:
+async def test_permission_seen_by_one_worker_holds_at_the_other(two: Two) -> None:
     assert await _as_reader(two.other) == 403
     two.late.held = True
     await _bind(two)
@@ -79,7 +79,7 @@ async def test_who_was_allowed_something_at_one_may_do_it_at_the_other(two: Two)
     assert await asked == 200
 
 
-async def test_nobody_waits_for_ever_for_what_does_not_come(two: Two) -> None:
+async def test_waiting_for_a_late_revision_times_out(two: Two) -> None:
     two.late.held = True
     await _bind(two)
     began = asyncio.get_running_loop().time()
@@ -87,7 +87,7 @@ async def test_nobody_waits_for_ever_for_what_does_not_come(two: Two) -> None:
     assert asyncio.get_running_loop().time() - began == pytest.approx(3)
 
 
-async def test_what_one_serves_the_other_serves_at_once(two: Two) -> None:
+async def test_definition_served_by_one_worker_is_served_by_other(two: Two) -> None:
     names = {"plural": "things", "kind": "Thing"}
     schema = {"openAPIV3Schema": {"type": "object"}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}

@@ -1,4 +1,4 @@
-"""An API server in this process, and servers of others on loopback that it asks over TLS as a front proxy."""
+"""An API server in this process, and aggregated servers on loopback, which it calls over TLS as a front proxy."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ def answer(status: int, body: Any, **headers: str) -> Response:
 
 
 class Front:
-    """The API server in front, its administrator, and the authorities of both sides."""
+    """The API server in front, its administrator, and the CAs of both sides."""
 
     admin = ADMIN
 
@@ -78,7 +78,7 @@ class Front:
             return response.status, data.decode()
 
     async def serve(self, handle: Handle, name: str = "ext.default.svc") -> int:
-        """Let somebody else serve with a certificate for `name`; return the port."""
+        """Start a server with a certificate for `name`; return the port."""
         pair = issue(self.servers, "server", hosts=[name])
         server = HTTPServer(handle, "127.0.0.1", 0, context_of(pair, self.proxies.certificate))
         await server.start()
@@ -94,7 +94,7 @@ class Front:
         return {"metadata": {"name": f"v1.{group}"}, "spec": {key: to for key, to in wanted.items() if to is not None}}
 
     async def register(self, port: int, group: str = "x.example.com", name: str = "ext", **spec: Any) -> None:
-        """Have an API service lead to a port of this machine."""
+        """Register an API service whose endpoint is a port of this machine."""
         body = {"metadata": {"name": name}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
         await self("POST", SERVICE, body)
         code, told = await self("POST", SERVICES, self.service(port, group, name, **spec))
@@ -105,13 +105,13 @@ class Front:
         found = next(iter(status.get("conditions") or ()), {})
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
-    async def until(self, reason: str, name: str = "v1.x.example.com") -> str:
-        """Wait for a reason of the condition; return the message."""
+    async def wait_for_reason(self, reason: str, name: str = "v1.x.example.com") -> str:
+        """Wait until the condition has this reason; return its message."""
         await self.eventually(lambda: self.condition(name), lambda found: found[1] == reason)
         return (await self.condition(name))[2]
 
     async def eventually(self, look: Callable[[], Awaitable[Any]], fits: Callable[[Any], bool]) -> Any:
-        """Return what is found as soon as it fits, within ten seconds."""
+        """Return the result once it fits, within ten seconds."""
         for _ in range(1000):
             if fits(found := await look()):
                 return found
@@ -119,9 +119,9 @@ class Front:
         return pytest.fail(f"it stays at {found}")
 
     async def aggregate(self, handle: Handle, **spec: Any) -> None:
-        """Serve, register, and wait until that is available."""
+        """Start a server, register it, and wait until it is available."""
         await self.register(await self.serve(handle), **spec)
-        await self.until("Passed")
+        await self.wait_for_reason("Passed")
 
 
 @pytest.fixture

@@ -1,6 +1,4 @@
-"""The condition of API services: by the objects in front of their servers, and by what these answer; the reasons and
-messages are those that a real API server of 1.36 gave.
-"""
+"""The Available condition of API services, with the reasons and messages of kube-apiserver 1.36."""
 
 import asyncio
 import time
@@ -38,25 +36,27 @@ def endpoints(ready: bool | None, name: str = "https", port: int | None = 8443) 
          f'endpointslices for {NAMED} have no addresses with port name "https"'),
     ],
 )  # fmt: skip
-def test_what_the_objects_show(service: Service | None, slices: Any, reason: str, message: str) -> None:
+def test_availability_follows_service_and_endpoints(
+    service: Service | None, slices: Any, reason: str, message: str
+) -> None:
     found = judge(REMOTE, service, slices)
     assert found is not None
     assert (found.status, found.reason, found.message) == ("False", reason, message)
 
 
 @pytest.mark.parametrize("ready", [True, None])
-def test_only_the_server_can_tell_the_rest(ready: bool | None) -> None:
+def test_availability_needs_probe_if_endpoints_are_ready(ready: bool | None) -> None:
     assert judge(REMOTE, HTTPS, (endpoints(False), endpoints(ready))) is None
     assert judge(REMOTE, Service(spec=ServiceSpec(type="ExternalName")), ()) is None
 
 
-def test_what_this_server_has_is_available() -> None:
+def test_local_api_service_is_available() -> None:
     found = judge(APIService(), None, ())
     assert found is not None
     assert (found.status, found.reason) == ("True", "Local")
 
 
-async def test_a_server_that_comes_and_goes(front: Any, reply: Any, resources: Any) -> None:
+async def test_availability_follows_server_going_down_and_up(front: Any, reply: Any, resources: Any) -> None:
     answers = {"status": 200}
     asked: list[Request] = []
 
@@ -66,13 +66,13 @@ async def test_a_server_that_comes_and_goes(front: Any, reply: Any, resources: A
 
     assert await front.condition("v1.apps") == ("True", "Local", "Local APIServices are always available")
     await front.register(1)
-    message = await front.until("FailedDiscoveryCheck")
+    message = await front.wait_for_reason("FailedDiscoveryCheck")
     assert message.startswith("failing or missing response from https://localhost:1/apis/x.example.com/v1: ")
     port = await front.serve(handle)
     found = (await front("GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com"))[1]
     found["spec"]["service"]["port"] = port
     await front("PUT", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com", found)
-    assert await front.until("Passed") == "all checks passed"
+    assert await front.wait_for_reason("Passed") == "all checks passed"
     seen = asked[0]
     assert (seen.path, seen.headers["x-remote-user"]) == ("/apis/x.example.com/v1", "system:kube-aggregator")
     assert (seen.headers["x-remote-group"], seen.certificate.common_name) == ("system:masters", "front-proxy-client")
@@ -81,7 +81,7 @@ async def test_a_server_that_comes_and_goes(front: Any, reply: Any, resources: A
     found["spec"]["versionPriority"] = 11
     await front("PUT", "/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example.com", found)
     url = f"https://localhost:{port}/apis/x.example.com/v1"
-    message = await front.until("FailedDiscoveryCheck")
+    message = await front.wait_for_reason("FailedDiscoveryCheck")
     assert message == f"failing or missing response from {url}: bad status from {url}: 403"
     told = (await front("GET", "/metrics"))[1]
     assert 'aggregator_unavailable_apiservice{name="v1.x.example.com"} 1' in told
@@ -90,18 +90,18 @@ async def test_a_server_that_comes_and_goes(front: Any, reply: Any, resources: A
     assert f"aggregator_unavailable_apiservice_total{{{reason}}} 1" in told
 
 
-async def test_who_shows_another_certificate_is_not_believed(front: Any, reply: Any, resources: Any) -> None:
+async def test_server_with_wrong_certificate_is_unavailable(front: Any, reply: Any, resources: Any) -> None:
     async def handle(_: Request) -> Response:
         return reply(200, resources)
 
     await front.register(await front.serve(handle, name="other.default.svc"))
-    assert "ext.default.svc" in await front.until("FailedDiscoveryCheck")
+    assert "ext.default.svc" in await front.wait_for_reason("FailedDiscoveryCheck")
     unverified = {"caBundle": None, "insecureSkipTLSVerify": True}
     await front.register(await front.serve(handle, name="other.default.svc"), group="y.example.com", **unverified)
-    await front.until("Passed", "v1.y.example.com")
+    await front.wait_for_reason("Passed", "v1.y.example.com")
 
 
-async def test_servers_that_hang_delay_no_other(front: Any, reply: Any, resources: Any) -> None:
+async def test_hanging_servers_do_not_delay_other_checks(front: Any, reply: Any, resources: Any) -> None:
     async def hang(_: Request) -> Response:
         await asyncio.sleep(60)
         return reply(200, {})
@@ -115,17 +115,17 @@ async def test_servers_that_hang_delay_no_other(front: Any, reply: Any, resource
     await asyncio.sleep(0.2)
     begun = time.monotonic()
     await front.aggregate(handle)
-    assert time.monotonic() - begun < 4.5  # they are given up after five
+    assert time.monotonic() - begun < 4.5  # they time out after five seconds
     assert await front.condition("v1.h0.example.com") == ("", "", "")
-    assert "no answer within 5 seconds" in await front.until("FailedDiscoveryCheck", "v1.h9.example.com")
+    assert "no answer within 5 seconds" in await front.wait_for_reason("FailedDiscoveryCheck", "v1.h9.example.com")
 
 
-async def test_authorities_that_are_none(front: Any) -> None:
+async def test_unusable_ca_bundle_is_reported(front: Any) -> None:
     await front.register(1, caBundle="eA==")
-    assert "holds no usable PEM certificate" in await front.until("FailedDiscoveryCheck")
+    assert "holds no usable PEM certificate" in await front.wait_for_reason("FailedDiscoveryCheck")
 
 
-async def test_an_endless_answer_is_one(front: Any) -> None:
+async def test_endless_answer_counts_as_available(front: Any) -> None:
     async def drip() -> AsyncIterator[bytes]:
         while True:
             yield b" " * 100_000
@@ -137,7 +137,7 @@ async def test_an_endless_answer_is_one(front: Any) -> None:
     await front.aggregate(handle)
 
 
-async def test_a_condition_that_others_have_written_is_judged_again(front: Any) -> None:
+async def test_condition_written_by_others_is_overwritten(front: Any) -> None:
     path = "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps"
     found = (await front("GET", path))[1]
     condition = {"type": "Available", "status": "False", "reason": "Because", "lastTransitionTime": None}
@@ -148,11 +148,11 @@ async def test_a_condition_that_others_have_written_is_judged_again(front: Any) 
     assert [(each["type"], each.get("reason", "")) for each in told] == [("Other", ""), ("Available", "Local")]
 
 
-async def test_requests_go_to_endpoints_where_a_flag_says_so(make_front: Any) -> None:
-    """Of which the external name of a service has none."""
+async def test_endpoint_routing_flag_connects_to_endpoints(make_front: Any) -> None:
+    """The external name of a service has no endpoints."""
     body = {"metadata": {"name": "ext"}, "spec": {"type": "ExternalName", "ports": [{"port": 1}]}}
     body["spec"]["externalName"] = "localhost"
     async with make_front("--enable-aggregator-routing=true") as front:
         await front("POST", "/api/v1/namespaces/default/services", body)
         await front.register(1)
-        assert await front.until("FailedDiscoveryCheck") == 'unsupported service type "ExternalName"'
+        assert await front.wait_for_reason("FailedDiscoveryCheck") == 'unsupported service type "ExternalName"'

@@ -1,4 +1,4 @@
-"""OpenAPI with what servers of others have: listed and passed on in version 3, merged in version 2."""
+"""OpenAPI of aggregated servers: listed and proxied in version 3, merged in version 2."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ V2 = {
 
 
 class Extension:
-    """A server that describes what it has, and counts who reads that anew."""
+    """A server that serves OpenAPI documents and counts uncached reads."""
 
     def __init__(self, reply: Any, resources: Any) -> None:
         self._reply, self._resources = reply, resources
@@ -47,13 +47,13 @@ class Extension:
         return self._reply(404, {})
 
 
-async def test_documents_of_version_3_are_listed_and_passed_on(front: Any, reply: Any, resources: Any) -> None:
+async def test_v3_documents_are_listed_and_proxied(front: Any, reply: Any, resources: Any) -> None:
     extension = Extension(reply, resources)
     await front.aggregate(extension)
     found = await front.eventually(lambda: front("GET", "/openapi/v3"), lambda found: NAME in found[1]["paths"])
     paths = found[1]["paths"]
     assert paths[NAME] == {"serverRelativeURL": f"/openapi/v3/{NAME}?hash=ABC"}
-    assert "hash=" in paths["version"]["serverRelativeURL"]  # that of the server in front
+    assert "hash=" in paths["version"]["serverRelativeURL"]  # the ETag of the server in front
     assert (await front("GET", paths[NAME]["serverRelativeURL"]))[1] == {"openapi": "3.0.0", "query": {"hash": "ABC"}}
     assert extension.read[-1] == f"/openapi/v3/{NAME} admin"
     assert extension.read[0] == "/openapi/v3 system:aggregator"
@@ -63,7 +63,7 @@ async def test_documents_of_version_3_are_listed_and_passed_on(front: Any, reply
     assert (await front("GET", f"/openapi/v3/{NAME}"))[0] == 404
 
 
-async def test_documents_of_version_2_are_merged(front: Any, reply: Any, resources: Any) -> None:
+async def test_v2_documents_are_merged(front: Any, reply: Any, resources: Any) -> None:
     before = (await front.send("GET", "/openapi/v2")).headers["etag"]
     extension = Extension(reply, resources)
     await front.aggregate(extension)
@@ -83,7 +83,7 @@ async def test_documents_of_version_2_are_merged(front: Any, reply: Any, resourc
     assert path not in (await front("GET", "/openapi/v2"))[1]["paths"]
 
 
-async def test_what_is_described_in_version_2_alone_is_in_version_3_too(front: Any, reply: Any, resources: Any) -> None:
+async def test_v2_only_documents_are_served_as_v3(front: Any, reply: Any, resources: Any) -> None:
     extension = Extension(reply, resources)
     extension.index = None
     await front.aggregate(extension)
@@ -93,7 +93,7 @@ async def test_what_is_described_in_version_2_alone_is_in_version_3_too(front: A
     assert f"/openapi/v3/{NAME} admin" not in extension.read
 
 
-async def test_what_lies_or_floods_is_left_out(front: Any, reply: Any, resources: Any) -> None:
+async def test_malformed_or_oversized_documents_are_skipped(front: Any, reply: Any, resources: Any) -> None:
     extension = Extension(reply, resources)
     extension.document, extension.index = b'{"paths": {"a": "' + b"x" * (5 << 20) + b'"}}', {"paths": {NAME: 1}}
     await front.aggregate(extension)

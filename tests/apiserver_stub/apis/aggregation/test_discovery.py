@@ -1,4 +1,4 @@
-"""Discovery with what servers of others have: groups in the order of their priorities, and their resources."""
+"""Discovery with aggregated servers: groups sorted by priority, and their resources."""
 
 import asyncio
 from typing import Any
@@ -20,26 +20,26 @@ async def groups(front: Any) -> dict[str, Any]:
     return {group["metadata"]["name"]: group["versions"] for group in found}
 
 
-async def until(front: Any, group: str, versions: Any) -> None:
+async def wait_for_versions(front: Any, group: str, versions: Any) -> None:
     await front.eventually(lambda: groups(front), lambda found: found.get(group) == versions)
 
 
-async def test_a_server_that_knows_the_plain_form_only(front: Any, reply: Any, resources: Any) -> None:
+async def test_server_with_legacy_discovery_only(front: Any, reply: Any, resources: Any) -> None:
     async def handle(request: Request) -> Response:
         return reply(200, resources) if request.path == "/apis/x.example.com/v1" else reply(404, {})
 
     await front.register(1)
-    await until(front, "x.example.com", [STALE])
+    await wait_for_versions(front, "x.example.com", [STALE])
     found = (await front("GET", f"{SERVICES}/v1.x.example.com"))[1]
     found["spec"]["service"]["port"] = await front.serve(handle)
     assert (await front("PUT", f"{SERVICES}/v1.x.example.com", found))[0] == 200
-    await until(front, "x.example.com", [CURRENT])
+    await wait_for_versions(front, "x.example.com", [CURRENT])
     assert (await front("DELETE", f"{SERVICES}/v1.x.example.com"))[0] == 200
     assert "x.example.com" not in await groups(front)
     assert (await front("GET", "/apis/x.example.com"))[0] == 404
 
 
-async def test_the_aggregated_form_is_asked_for_once_while_its_tag_holds(front: Any, reply: Any) -> None:
+async def test_aggregated_discovery_is_cached_by_etag(front: Any, reply: Any) -> None:
     asked: list[Request] = []
     resource = {
         **FOO, "subresources": [{"subresource": "status", "verbs": ["get"]}], "shortNames": ["f"], "surprise": 1,
@@ -57,7 +57,7 @@ async def test_the_aggregated_form_is_asked_for_once_while_its_tag_holds(front: 
     await front.aggregate(handle)
     subresource = {"subresource": "status", "responseKind": {"group": "", "version": "", "kind": ""}, "verbs": ["get"]}
     entry = {**FOO, "subresources": [subresource], "shortNames": ["f"]}
-    await until(front, "x.example.com", [{"version": "v1", "freshness": "Current", "resources": [entry]}])
+    await wait_for_versions(front, "x.example.com", [{"version": "v1", "freshness": "Current", "resources": [entry]}])
     found = (await front("GET", f"{SERVICES}/v1.x.example.com"))[1]
     found["spec"]["versionPriority"] = 11
     await front("PUT", f"{SERVICES}/v1.x.example.com", found)
@@ -70,7 +70,7 @@ async def test_the_aggregated_form_is_asked_for_once_while_its_tag_holds(front: 
     assert (await groups(front))["x.example.com"][0]["freshness"] == "Current"
 
 
-async def test_the_order_of_groups_and_versions(front: Any) -> None:
+async def test_groups_and_versions_are_sorted_by_priority(front: Any) -> None:
     local = {"service": None, "caBundle": None}
     for group, version, priority, rank in (
         ("a.example.com", "v2", 10, 5), ("a.example.com", "v1", 17000, 7), ("b.example.com", "v1", 19000, 1),
@@ -97,7 +97,7 @@ async def test_the_order_of_groups_and_versions(front: Any) -> None:
     assert (await front("GET", "/apis/a.example.com/v1"))[0] == 404
 
 
-async def test_what_lies_or_floods_is_stale(front: Any, reply: Any, resources: Any) -> None:
+async def test_malformed_or_oversized_discovery_is_stale(front: Any, reply: Any, resources: Any) -> None:
     async def handle(request: Request) -> Response:
         if request.path == "/apis/x.example.com/v1":
             return reply(200, resources)
@@ -106,10 +106,10 @@ async def test_what_lies_or_floods_is_stale(front: Any, reply: Any, resources: A
         return reply(404, {})
 
     await front.aggregate(handle)
-    await until(front, "x.example.com", [STALE])
+    await wait_for_versions(front, "x.example.com", [STALE])
 
 
-async def test_a_group_of_this_server_that_another_takes_over(front: Any, reply: Any, resources: Any) -> None:
+async def test_group_can_be_taken_over_by_another_server(front: Any, reply: Any, resources: Any) -> None:
     async def handle(request: Request) -> Response:
         return reply(200, resources) if request.path == "/apis/batch/v1" else reply(404, {})
 
@@ -120,5 +120,5 @@ async def test_a_group_of_this_server_that_another_takes_over(front: Any, reply:
         "metadata": {"name": "ext"}, "spec": {"type": "ExternalName", "externalName": "localhost"},
     })  # fmt: skip
     assert (await front("PUT", f"{SERVICES}/v1.batch", {**batch, "spec": wanted["spec"]}))[0] == 200
-    await until(front, "batch", [CURRENT])
+    await wait_for_versions(front, "batch", [CURRENT])
     assert (await front("GET", "/apis/batch/v1"))[1] == resources

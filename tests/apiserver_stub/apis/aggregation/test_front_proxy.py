@@ -1,4 +1,4 @@
-"""The headers of requests that are passed on: whose they are, and what of the caller's own goes along."""
+"""Headers of proxied requests: the user that is added, and the caller's headers that are removed."""
 
 from apiserver_stub.apis.aggregation.front_proxy import forwarded
 from apiserver_stub.webhooks.relay import returned
@@ -9,7 +9,7 @@ ANN = User("ann", "42", ("dev", "ops"), {"example.com/Tea Time%": ("a, b", "c")}
 READ = RequestHeaderConfig((), ("X-Remote-User",), ("X-Remote-Uid",), ("X-Remote-Group",), ("X-Remote-Extra-",))
 
 
-def test_the_server_behind_reads_the_same_user() -> None:
+def test_server_behind_proxy_reads_the_same_user() -> None:
     passed = forwarded(Request("GET", "/apis/x/v1"), ANN, "1", "ext:443")
     found = READ.user_of(passed)
     assert found is not None
@@ -18,7 +18,7 @@ def test_the_server_behind_reads_the_same_user() -> None:
     assert passed.values("x-remote-extra-example.com%2ftea%20time%25") == ("a, b", "c")
 
 
-def test_what_a_caller_says_of_itself_does_not_get_through() -> None:
+def test_caller_identity_headers_are_not_forwarded() -> None:
     own = {
         "authorization": "Bearer secret", "x-remote-user": "root", "x-remote-uid": "0", "x-remote-group": "masters",
         "x-remote-extra-scope": "all", "impersonate-user": "root", "impersonate-extra-a": "b", "audit-id": "2",
@@ -37,7 +37,7 @@ def test_what_a_caller_says_of_itself_does_not_get_through() -> None:
     assert (passed.method, passed.path, passed.query) == ("GET", "/apis/x/v1", (("a", "b"),))
 
 
-def test_what_the_proxies_of_this_server_say_and_tokens_of_websockets_do_not_get_through() -> None:
+def test_proxy_headers_and_websocket_tokens_are_not_forwarded() -> None:
     proxies = RequestHeaderConfig((), ("X-Who",), ("X-Which",), ("X-Teams",), ("X-More-",))
     own = {
         "x-who": "root", "x-which": "0", "x-teams": "masters", "x-more-scope": "all", "x-whose": "kept",
@@ -51,6 +51,6 @@ def test_what_the_proxies_of_this_server_say_and_tokens_of_websockets_do_not_get
     assert passed.repeated == {}
 
 
-def test_an_answer_loses_what_is_of_its_connection() -> None:
+def test_hop_by_hop_response_headers_are_removed() -> None:
     own = {"connection": "close, x-hop", "x-hop": "1", "transfer-encoding": "chunked", "content-length": "9"}
     assert returned({**own, "content-type": "a/b", "etag": "c"}) == {"content-type": "a/b", "etag": "c"}

@@ -1,4 +1,4 @@
-"""API services of what the server has itself: written, put right, and gone with the definitions of custom resources."""
+"""API services of the server's own groups: created, restored, and removed with custom resource definitions."""
 
 import asyncio
 import json
@@ -40,7 +40,9 @@ OTHER = APIServiceSpec(group="toys.example.com", version="v1", group_priority_mi
         ("true", SAME, None, False, APIServiceAction.DELETE),
     ],
 )
-def test_the_table(label: str | None, spec: Any, wanted: Any, known: bool, action: APIServiceAction) -> None:
+def test_decide_returns_expected_action(
+    label: str | None, spec: Any, wanted: Any, known: bool, action: APIServiceAction
+) -> None:
     found = None if label is None else APIService(metadata=ObjectMeta(labels={LABEL: label}), spec=spec)
     assert decide(found, wanted, known=known) is action
 
@@ -53,14 +55,14 @@ def definition(*versions: str) -> dict[str, Any]:
     return {"metadata": {"name": "toys.toys.example.com"}, "spec": spec}
 
 
-async def appears(front: Any, name: str, *, there: bool = True) -> dict[str, Any]:
+async def wait_for_api_service(front: Any, name: str, *, there: bool = True) -> dict[str, Any]:
     path = f"{SERVICES}/{name}"
     return (await front.eventually(lambda: front("GET", path), lambda found: (found[0] == 200) is there))[1]
 
 
-async def test_versions_of_custom_resources_come_and_go(front: Any) -> None:
+async def test_api_services_follow_versions_of_definitions(front: Any) -> None:
     assert (await front("POST", DEFINITIONS, definition("v1", "v1beta1")))[0] == 201
-    found = await appears(front, "v1beta1.toys.example.com")
+    found = await wait_for_api_service(front, "v1beta1.toys.example.com")
     assert found["metadata"]["labels"] == {LABEL: "true"}
     assert found["spec"] == {
         "group": "toys.example.com", "version": "v1beta1", "groupPriorityMinimum": 1000, "versionPriority": 100,
@@ -69,46 +71,46 @@ async def test_versions_of_custom_resources_come_and_go(front: Any) -> None:
     made = (await front("GET", f"{DEFINITIONS}/toys.toys.example.com"))[1]
     made["spec"]["versions"][1]["served"] = False
     assert (await front("PUT", f"{DEFINITIONS}/toys.toys.example.com", made))[0] == 200
-    await appears(front, "v1beta1.toys.example.com", there=False)
-    await appears(front, "v1.toys.example.com")
+    await wait_for_api_service(front, "v1beta1.toys.example.com", there=False)
+    await wait_for_api_service(front, "v1.toys.example.com")
     assert (await front("DELETE", f"{DEFINITIONS}/toys.toys.example.com"))[0] == 200
-    await appears(front, "v1.toys.example.com", there=False)
+    await wait_for_api_service(front, "v1.toys.example.com", there=False)
 
 
-async def test_what_others_edit_or_delete_is_put_right(front: Any) -> None:
-    found = await appears(front, "v1.apps")
+async def test_edited_or_deleted_api_service_is_restored(front: Any) -> None:
+    found = await wait_for_api_service(front, "v1.apps")
     spec = dict(found["spec"])
     found["spec"]["groupPriorityMinimum"] = 1
     assert (await front("PUT", f"{SERVICES}/v1.apps", found))[0] == 200
     path = f"{SERVICES}/v1.apps"
     await front.eventually(lambda: front("GET", path), lambda found: found[1]["spec"] == spec)
     assert (await front("DELETE", f"{SERVICES}/v1.apps"))[0] == 200
-    assert (await appears(front, "v1.apps"))["metadata"]["uid"] != found["metadata"]["uid"]
+    assert (await wait_for_api_service(front, "v1.apps"))["metadata"]["uid"] != found["metadata"]["uid"]
 
 
-async def test_what_is_not_marked_as_ours_is_left_alone(front: Any) -> None:
-    found = await appears(front, "v1.batch")
+async def test_api_service_without_our_label_is_left_alone(front: Any) -> None:
+    found = await wait_for_api_service(front, "v1.batch")
     del found["metadata"]["labels"]
     found["spec"]["versionPriority"] = 7
     assert (await front("PUT", f"{SERVICES}/v1.batch", found))[0] == 200
     await front.api.settle(6443)
-    assert (await appears(front, "v1.batch"))["spec"]["versionPriority"] == 7
+    assert (await wait_for_api_service(front, "v1.batch"))["spec"]["versionPriority"] == 7
 
 
-async def test_a_stray_one_that_is_marked_as_ours_goes(front: Any) -> None:
+async def test_stray_api_service_with_our_label_is_deleted(front: Any) -> None:
     stray = local_api_service("stray.example.com", "v1", "true")
     assert (await front("POST", SERVICES, stray))[0] == 201
-    await appears(front, "v1.stray.example.com", there=False)
+    await wait_for_api_service(front, "v1.stray.example.com", there=False)
 
 
-async def test_nobody_takes_over_api_services_themselves(front: Any) -> None:
+async def test_apiregistration_group_cannot_be_taken_over(front: Any) -> None:
     priorities = {"groupPriorityMinimum": 17400, "versionPriority": 15}
     code, _ = await front("POST", SERVICES, front.service(1, "apiregistration.k8s.io", **priorities))
     assert code == 201
     assert (await front("DELETE", f"{SERVICES}/v1.apiregistration.k8s.io"))[0] == 200
 
 
-async def test_api_services_of_custom_resources_outlive_a_restart() -> None:
+async def test_api_services_of_definitions_survive_restart() -> None:
     backend, found = MemoryBackend(), []
     for known in (False, True):
         api = build(FLAGS.parse(["--storage-backend=memory"]), Runtime("test"), embedded_storage(backend))

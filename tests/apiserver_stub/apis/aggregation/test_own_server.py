@@ -1,4 +1,4 @@
-"""Another API server of ours behind the one in front: it believes the front proxy, and knows callers by their names."""
+"""A second API server of this project behind the first: it trusts the front proxy and knows the original user."""
 
 import asyncio
 import json
@@ -25,8 +25,8 @@ POD = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "
 
 
 @pytest.fixture
-async def behind(front: Any, tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """A server of the group `batch`, and of reviews of its callers, behind the one in front."""
+async def backend_server(front: Any, tmp_path: Path) -> AsyncIterator[ApiServer]:
+    """A server with the group `batch` and with reviews of its callers, behind the first one."""
     authorities = tmp_path / "proxies.pem"
     authorities.write_bytes(front.proxies.certificate)
     trust = Trust()
@@ -47,14 +47,14 @@ async def behind(front: Any, tmp_path: Path) -> AsyncIterator[ApiServer]:
         del found["metadata"]["labels"]
         wanted = front.service(server.port, group, groupPriorityMinimum=17400, versionPriority=15)
         await front("PUT", f"{SERVICES}/v1.{group}", {**found, "spec": wanted["spec"]})
-        await front.until("Passed", f"v1.{group}")
+        await front.wait_for_reason("Passed", f"v1.{group}")
     yield api
     api.end_streams()
     await server.stop(0.2)
     await api.stop()
 
 
-async def test_objects_live_behind(front: Any, behind: ApiServer) -> None:
+async def test_objects_are_served_through_proxy(front: Any, backend_server: ApiServer) -> None:
     code, made = await front("POST", JOBS, {"metadata": {"name": "a"}, "spec": POD})
     assert (code, made["metadata"]["name"]) == (201, "a")
     patch = {"metadata": {"labels": {"a": "b"}}}
@@ -63,13 +63,13 @@ async def test_objects_live_behind(front: Any, behind: ApiServer) -> None:
     assert [one["metadata"]["name"] for one in (await front("GET", JOBS))[1]["items"]] == ["a"]
     table = await front("GET", JOBS, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     assert table[1]["kind"] == "Table"
-    assert (behind.store.count("jobs.batch"), front.api.store.count("jobs.batch")) == (1, 0)
+    assert (backend_server.store.count("jobs.batch"), front.api.store.count("jobs.batch")) == (1, 0)
     code, refused = await front("POST", JOBS, {"metadata": {"name": "A b"}, "spec": POD})
     assert (code, refused["reason"]) == (422, "Invalid")
     assert (await front("DELETE", f"{JOBS}/a"))[0] == 200
 
 
-async def test_a_watch_tells_at_once(front: Any, behind: ApiServer) -> None:
+async def test_watch_through_proxy_has_no_delay(front: Any, backend_server: ApiServer) -> None:
     response = await front.send("GET", f"{JOBS}?watch=1&resourceVersion=0")
     assert response.status == 200
     for name in ("a", "b"):
@@ -80,7 +80,7 @@ async def test_a_watch_tells_at_once(front: Any, behind: ApiServer) -> None:
     await response.body.aclose()
 
 
-async def test_callers_keep_their_names(front: Any, behind: ApiServer) -> None:
+async def test_user_is_preserved_through_proxy(front: Any, backend_server: ApiServer) -> None:
     review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}
     path, headers = "/apis/authentication.k8s.io/v1/selfsubjectreviews", {"content-type": "application/json"}
     headers["x-remote-user"] = "root"
@@ -89,13 +89,13 @@ async def test_callers_keep_their_names(front: Any, behind: ApiServer) -> None:
     assert told["status"]["userInfo"] == {"username": "joe", "groups": ["dev", "system:ops", "system:authenticated"]}
 
 
-async def test_who_is_no_proxy_is_not_believed(front: Any, behind: ApiServer) -> None:
+async def test_untrusted_proxy_certificate_is_rejected(front: Any, backend_server: ApiServer) -> None:
     assert (await front("GET", JOBS))[0] == 200
     front.pair = issue(front.proxies, "somebody-else", client=True)  # which the next connection shows
     code, refused = await front("GET", JOBS)
     assert (code, refused["reason"]) == (401, "Unauthorized")
 
 
-async def test_it_describes_what_it_has(front: Any, behind: ApiServer) -> None:
+async def test_openapi_of_the_server_behind_is_served(front: Any, backend_server: ApiServer) -> None:
     code, document = await front("GET", "/openapi/v3/apis/batch/v1")
     assert (code, f"{JOBS.replace('default', '{namespace}')}" in document["paths"]) == (200, True)

@@ -1,4 +1,4 @@
-"""Requests for what servers of others have: passed on over TLS, answered as they answer, bounded in time and memory."""
+"""Requests to aggregated servers: proxied over TLS, with limits on time and memory."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ PLAIN = "text/plain; charset=utf-8"
 
 
 class Extension:
-    """A server of others that notes what it is asked, and does what the path says."""
+    """An aggregated server that records requests and behaves as the path says."""
 
     def __init__(self, reply: Any, resources: Any) -> None:
         self._reply = reply
@@ -91,7 +91,7 @@ async def extension(front: Any, reply: Any, resources: Any) -> Extension:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
-async def test_every_verb_is_passed_on(front: Any, extension: Extension, method: str) -> None:
+async def test_every_method_is_proxied(front: Any, extension: Extension, method: str) -> None:
     body = None if method == "GET" else {"a": "b"}
     response = await front.send(method, f"{ROOT}/foos?a=b&a=c", body, authorization="Bearer secret", accept="a/b")
     told = json.loads(response.body)
@@ -107,7 +107,7 @@ async def test_every_verb_is_passed_on(front: Any, extension: Extension, method:
     assert response.repeated["warning"] == ('299 - "a"', '299 - "b"')
 
 
-async def test_connections_are_used_again(front: Any, extension: Extension) -> None:
+async def test_connections_are_reused(front: Any, extension: Extension) -> None:
     before = front.behind[0].connections
     for _ in range(20):
         assert (await front("POST", f"{ROOT}/foos", {"a": "b"}))[0] == 200
@@ -115,8 +115,8 @@ async def test_connections_are_used_again(front: Any, extension: Extension) -> N
     assert len(extension.asked) == 20
 
 
-async def test_requests_are_counted_as_those_of_other_resources(front: Any, extension: Extension) -> None:
-    """Names of resources that the server behind does not tell of are no labels, of which there would be no end."""
+async def test_requests_are_counted_by_discovered_resource(front: Any, extension: Extension) -> None:
+    """Other resource names are not used as labels, which would grow without limit."""
     discovery = {"accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
     await front.eventually(lambda: front("GET", "/apis", **discovery), lambda found: "foos" in str(found))
     for resource in ("foos", "anything", "else"):
@@ -128,14 +128,14 @@ async def test_requests_are_counted_as_those_of_other_resources(front: Any, exte
     assert 'resource="foos",' in line
 
 
-async def test_refusals_are_the_servers_own(front: Any, extension: Extension) -> None:
+async def test_error_responses_are_passed_through(front: Any, extension: Extension) -> None:
     assert (await front("GET", f"{ROOT}/teapot"))[0] == 418
     assert await front("GET", f"{ROOT}") == (200, extension._resources)
     assert (await front("GET", f"{ROOT}/../v2"))[0] == 400
     assert (await front("GET", "/apis/x.example.com/v2/foos"))[0] == 404
 
 
-async def test_a_redirect_is_refused_unless_allowed(
+async def test_redirect_is_rejected_unless_flag_allows(
     front: Any, extension: Extension, make_front: Any, reply: Any, resources: Any
 ) -> None:
     refused = await front.send("GET", f"{ROOT}/away")
@@ -146,7 +146,7 @@ async def test_a_redirect_is_refused_unless_allowed(
         assert (response.status, response.headers["location"]) == (302, "https://example.com/")
 
 
-async def test_while_it_is_unavailable_nothing_is_passed_on(front: Any) -> None:
+async def test_unavailable_server_gets_no_requests(front: Any) -> None:
     await front.register(1)
     for path in (ROOT, f"{ROOT}/foos"):
         response = await front.send("GET", path)
@@ -155,16 +155,14 @@ async def test_while_it_is_unavailable_nothing_is_passed_on(front: Any) -> None:
         assert response.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_a_server_that_hangs_is_given_up(make_front: Any, reply: Any, resources: Any) -> None:
+async def test_hanging_server_times_out(make_front: Any, reply: Any, resources: Any) -> None:
     async with make_front("--request-timeout=300ms") as front:
         await front.aggregate(Extension(reply, resources))
         code, told = await front("GET", f"{ROOT}/hang")
         assert (code, told["reason"]) == (504, "Timeout")
 
 
-async def test_only_an_answer_without_an_end_of_its_own_may_take_its_time(
-    make_front: Any, reply: Any, resources: Any
-) -> None:
+async def test_only_streaming_responses_exceed_request_timeout(make_front: Any, reply: Any, resources: Any) -> None:
     async with make_front("--request-timeout=300ms") as front:
         await front.aggregate(Extension(reply, resources))
         watch = await front.send("GET", f"{ROOT}/slow?watch=1")
@@ -174,27 +172,27 @@ async def test_only_an_answer_without_an_end_of_its_own_may_take_its_time(
             assert [chunk async for chunk in other.body]
 
 
-async def test_an_answer_that_breaks_off_is_no_whole_answer(front: Any, extension: Extension) -> None:
+async def test_truncated_response_is_an_error(front: Any, extension: Extension) -> None:
     response = await front.send("GET", f"{ROOT}/drop")
     with pytest.raises(TransportError):
         async for _ in response.body:
             pass
 
 
-async def test_megabytes_wait_for_who_reads_them(front: Any, extension: Extension) -> None:
+async def test_slow_reader_limits_buffered_bytes(front: Any, extension: Extension) -> None:
     response = await front.send("GET", f"{ROOT}/flood")
     async for chunk in response.body:
         assert len(chunk) <= 1 << 18
         break
     await asyncio.sleep(0.3)
-    assert extension.sent < 200  # of ten thousand; what the kernel holds of it is beyond us
+    assert extension.sent < 200  # of ten thousand; the kernel's buffers are not under our control
     await response.body.aclose()
     async with asyncio.timeout(5):
         await extension.closed.wait()
 
 
-async def test_a_body_passes_through_as_it_comes(front: Any, extension: Extension) -> None:
-    """It is ten times as large as any that this server would read."""
+async def test_request_body_is_streamed(front: Any, extension: Extension) -> None:
+    """The body is ten times as large as the limit of this server."""
 
     async def as_admin(request: Request) -> Response:
         return await front.api.handle(replace(request, certificate=front.admin))
@@ -216,7 +214,7 @@ async def test_a_body_passes_through_as_it_comes(front: Any, extension: Extensio
         await server.stop(0.1)
 
 
-async def test_a_change_of_the_protocol_is_passed_on(front: Any, extension: Extension) -> None:
+async def test_protocol_upgrade_is_proxied(front: Any, extension: Extension) -> None:
     transport = HandlerTransport(front.api.handle, front.admin)
     offer = Request("GET", f"{ROOT}/foos/a/talk", (), {"upgrade": "websocket", "sec-websocket-key": "k"})
     response, stream = await transport.upgrade(offer)
@@ -230,7 +228,7 @@ async def test_a_change_of_the_protocol_is_passed_on(front: Any, extension: Exte
     await transport.close()
 
 
-async def test_a_stream_that_nobody_takes_is_broken(front: Any, extension: Extension) -> None:
+async def test_unclaimed_upgraded_stream_is_closed(front: Any, extension: Extension) -> None:
     offer = Request(
         "GET", f"{ROOT}/foos/a/talk", (), {"connection": "upgrade", "upgrade": "websocket"}, certificate=front.admin
     )

@@ -1,4 +1,4 @@
-"""Work on keys in the background: pauses after failures, keys beside one another, and again when asked; virtual."""
+"""The work queue of the aggregator: retry pauses, concurrency and repeated keys, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,8 +14,8 @@ from controller_manager.common.base.tasks import Tasks
 pytestmark = pytest.mark.virtual
 
 
-class Notes:
-    """Notes when which key is worked on; what comes of it is said by `outcome`."""
+class RecordingWorker:
+    """Records when each key is processed; `outcome` decides the result."""
 
     def __init__(self, outcome: Callable[[str], float], lasts: float = 0.0) -> None:
         self.times: dict[str, list[float]] = {}
@@ -29,7 +29,7 @@ class Notes:
 
 
 @asynccontextmanager
-async def running(notes: Notes, *keys: str) -> AsyncIterator[KeyedWork]:
+async def running(notes: RecordingWorker, *keys: str) -> AsyncIterator[KeyedWork]:
     found = KeyedWork(notes.work, Pauses(1.0, 10.0), get_logger("test"), "work")
     for key in keys:
         found.add(key)
@@ -38,23 +38,23 @@ async def running(notes: Notes, *keys: str) -> AsyncIterator[KeyedWork]:
         yield found
 
 
-async def test_the_pauses_after_failures_double_up_to_the_longest() -> None:
-    notes = Notes(lambda _: FAILED)
+async def test_retry_pauses_double_up_to_the_maximum() -> None:
+    notes = RecordingWorker(lambda _: FAILED)
     async with running(notes, "a"):
         await asyncio.sleep(40)
     assert notes.times["a"] == [0, 1, 3, 7, 15, 25, 35]
 
 
-async def test_after_a_success_pauses_are_short_again() -> None:
+async def test_success_resets_retry_pause() -> None:
     outcomes = iter([FAILED, FAILED, FAILED, 5.0, FAILED, FAILED, DONE])
-    notes = Notes(lambda _: next(outcomes))
+    notes = RecordingWorker(lambda _: next(outcomes))
     async with running(notes, "a"):
         await asyncio.sleep(100)
     assert notes.times["a"] == [0, 1, 3, 7, 12, 13, 15]
 
 
-async def test_a_key_that_is_added_is_worked_on_at_once_but_never_twice_at_a_time() -> None:
-    notes = Notes(lambda _: 60.0, lasts=2.0)
+async def test_key_is_processed_at_once_and_never_concurrently() -> None:
+    notes = RecordingWorker(lambda _: 60.0, lasts=2.0)
     async with running(notes, "a") as work:
         await asyncio.sleep(1)
         for _ in range(5):
@@ -66,8 +66,8 @@ async def test_a_key_that_is_added_is_worked_on_at_once_but_never_twice_at_a_tim
     assert notes.times["a"] == [0, 2, 10, 15]
 
 
-async def test_what_is_done_is_done_again_only_when_asked() -> None:
-    notes = Notes(lambda _: DONE)
+async def test_finished_key_is_processed_again_only_if_added() -> None:
+    notes = RecordingWorker(lambda _: DONE)
     async with running(notes, "a", "b") as work:
         await asyncio.sleep(100)
         work.add("b")
@@ -75,21 +75,21 @@ async def test_what_is_done_is_done_again_only_when_asked() -> None:
     assert notes.times == {"a": [0], "b": [0, 100]}
 
 
-async def test_keys_that_take_long_hold_up_no_other_up_to_a_bound() -> None:
-    notes = Notes(lambda _: DONE, lasts=10.0)
+async def test_slow_keys_run_concurrently_up_to_a_limit() -> None:
+    notes = RecordingWorker(lambda _: DONE, lasts=10.0)
     keys = [f"k{number}" for number in range(AT_ONCE + 1)]
     async with running(notes, *keys):
         await asyncio.sleep(30)
     assert [notes.times[key] for key in keys] == [[0]] * AT_ONCE + [[10]]
 
 
-async def test_a_defect_ends_nothing_else() -> None:
+async def test_exception_is_retried_and_affects_no_other_key() -> None:
     def outcome(key: str) -> float:
         if key == "bad" and len(notes.times["bad"]) < 3:
             raise RuntimeError("a defect")
         return 10.0
 
-    notes = Notes(outcome)
+    notes = RecordingWorker(outcome)
     async with running(notes, "bad", "good"):
         await asyncio.sleep(25)
     assert notes.times == {"bad": [0, 1, 3, 13, 23], "good": [0, 10, 20]}

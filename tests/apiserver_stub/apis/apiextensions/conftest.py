@@ -1,4 +1,4 @@
-"""Servers in this process that keep definitions of custom resources as they should be."""
+"""Servers in this process that run the controller of custom resource definitions."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -39,7 +39,7 @@ class Administrator:
         assert isinstance(content, bytes)
         return response.status, msgspec.json.decode(content)
 
-    async def watched(self, path: str) -> list[tuple[str, str]]:
+    async def watch_events(self, path: str) -> list[tuple[str, str]]:
         """Watch until the server ends it; return the type and name of each event."""
         request = Request("GET", path, (("watch", "true"),), {"accept": "application/json"}, b"", ADMIN)
         stream = (await self.api.handle(request)).body
@@ -56,7 +56,7 @@ class Administrator:
 
 @asynccontextmanager
 async def served(storage: Storage | None = None, *, settled: bool = True) -> AsyncIterator[Administrator]:
-    """A server that runs until the block ends; unless `settled`, it writes no status."""
+    """Run a server until the block ends; unless `settled`, it writes no status."""
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
     api = build(flags, Runtime("apiserver"), storage or embedded_storage(MemoryBackend()))
     await api.start()

@@ -1,5 +1,5 @@
-"""Configurations with nulls and empty values, applied to a custom object by one and two: what kube-apiserver 1.36
-answered to each, as data.
+"""Configurations with nulls and empty values, applied to a custom object by two managers, with the results of kube-
+apiserver 1.36.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ CASES: dict[str, list[dict[str, Any]]] = RECORDED["cases"]
 THING = "/apis/example.org/v1/namespaces/default/things/a"
 
 
-async def test_what_is_answered() -> None:
+async def test_applied_values_match_kube_apiserver() -> None:
     async with served() as admin:
         await admin("POST", DEFINITIONS, RECORDED["definition"])
         await asyncio.sleep(0.1)
         for name, steps in CASES.items():
-            assert [await answered(admin, step) for step in steps] == [wanted(step) for step in steps], name
+            assert [await actual(admin, step) for step in steps] == [expected(step) for step in steps], name
             await admin("DELETE", THING)
 
 
-def wanted(step: dict[str, Any]) -> Any:
+def expected(step: dict[str, Any]) -> Any:
     if "owners" in step:
         return step["code"], step["owners"], step["spec"]
     return step["code"], step["reason"], step["causes"]
 
 
-async def answered(admin: Administrator, step: dict[str, Any]) -> Any:
+async def actual(admin: Administrator, step: dict[str, Any]) -> Any:
     metadata = {"name": "a", **step["applied"].get("metadata", {})}
     tree = {"apiVersion": "example.org/v1", "kind": "Thing", "metadata": metadata, "spec": step["applied"]["spec"]}
     code, found = await admin("PATCH", f"{THING}?fieldManager={step['manager']}", tree, "application/apply-patch+yaml")

@@ -1,4 +1,4 @@
-"""Definitions while a server runs: what is served of them and when, their names and conditions, and their end."""
+"""Custom resource definitions at run time: served versions, names and conditions, and deletion."""
 
 import asyncio
 from typing import Any
@@ -38,14 +38,14 @@ def conditions(found: Tree) -> dict[str, tuple[str, str]]:
 
 
 async def make(admin: Any, **changes: Any) -> Tree:
-    """Create a definition, and return it as it is when it has had time."""
+    """Create a definition; return it after a short wait."""
     manifest = definition(**changes)
     assert (await admin("POST", DEFINITIONS, manifest))[0] == 201
     await asyncio.sleep(0.1)
     return await admin.definition(manifest["metadata"]["name"])
 
 
-async def test_a_definition_is_served_within_a_tenth_of_a_second(admin: Any) -> None:
+async def test_definition_is_served_within_100_ms(admin: Any) -> None:
     assert (await admin("GET", THINGS))[0] == 404
     found = await make(admin, shortNames=["th"])
     assert conditions(found) == {
@@ -61,8 +61,8 @@ async def test_a_definition_is_served_within_a_tenth_of_a_second(admin: Any) -> 
 
 
 @pytest.mark.parametrize("columns", [0, 2000])
-async def test_a_resource_is_served_once_its_definition_is_established(admin: Any, columns: int) -> None:
-    """Also if the definition is so large that its resources are made in the thread."""
+async def test_resource_is_served_once_established(admin: Any, columns: int) -> None:
+    """This also holds for a definition so large that its resources are created in the thread."""
     manifest = definition()
     manifest["spec"]["versions"][0]["additionalPrinterColumns"] = [
         {"name": f"c{number}", "type": "string", "jsonPath": ".spec.a"} for number in range(columns)
@@ -77,7 +77,7 @@ async def test_a_resource_is_served_once_its_definition_is_established(admin: An
     assert (await admin("POST", THINGS, thing("one")))[0] == 201
 
 
-async def test_names_of_others_are_not_accepted_until_they_are_free(admin: Any) -> None:
+async def test_conflicting_names_wait_until_they_are_free(admin: Any) -> None:
     await make(admin, shortNames=["th"])
     names = {"plural": "others", "singular": "other", "kind": "Thing", "listKind": "OtherList"}
     found = await make(admin, **names, shortNames=["th", "ot"])
@@ -94,12 +94,12 @@ async def test_names_of_others_are_not_accepted_until_they_are_free(admin: Any) 
     assert (await admin("GET", f"{ROOT}/namespaces/default/others"))[0] == 200
 
 
-async def test_names_in_other_groups_are_free(admin: Any) -> None:
+async def test_same_names_in_other_groups_are_accepted(admin: Any) -> None:
     await make(admin)
     assert conditions(await make(admin, group="example.com"))["NamesAccepted"] == ("True", "NoConflicts")
 
 
-async def test_a_definition_that_was_served_stays_so_with_the_names_it_has(admin: Any) -> None:
+async def test_established_definition_keeps_its_names(admin: Any) -> None:
     await make(admin)
     await make(admin, plural="others", kind="Other", shortNames=["ot"])
     patch = {"spec": {"names": {"shortNames": ["ot"]}}}
@@ -114,7 +114,7 @@ async def test_a_definition_that_was_served_stays_so_with_the_names_it_has(admin
     assert (await admin("GET", THINGS))[0] == 200
 
 
-async def test_a_bundle_that_cannot_be_read_is_told_until_it_is_mended(admin: Any) -> None:
+async def test_unreadable_ca_bundle_is_reported_until_fixed(admin: Any) -> None:
     manifest = definition()
     webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://h/", "caBundle": "bm8="}}
     manifest["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
@@ -130,7 +130,7 @@ async def test_a_bundle_that_cannot_be_read_is_told_until_it_is_mended(admin: An
     assert conditions(found)["Established"] == ("True", "InitialNamesAccepted")
 
 
-async def test_a_version_comes_and_goes(admin: Any) -> None:
+async def test_version_can_be_added_and_removed(admin: Any) -> None:
     found = await make(admin)
     version = {**found["spec"]["versions"][0], "name": "v2", "storage": False}
     patch: Tree = {"spec": {"versions": [*found["spec"]["versions"], version]}}
@@ -147,7 +147,7 @@ async def test_a_version_comes_and_goes(admin: Any) -> None:
 
 
 class TestEnd:
-    async def test_all_objects_go_and_do_not_come_back(self, admin: Any) -> None:
+    async def test_deleting_definition_deletes_all_objects(self, admin: Any) -> None:
         await make(admin)
         for name in "abc":
             assert (await admin("POST", THINGS, thing(name)))[0] == 201
@@ -163,16 +163,16 @@ class TestEnd:
         code, listed = await admin("GET", THINGS)
         assert (code, listed["items"]) == (200, [])
 
-    async def test_a_watch_tells_which_objects_go(self, admin: Any) -> None:
+    async def test_watch_reports_deleted_objects(self, admin: Any) -> None:
         await make(admin)
         assert (await admin("POST", THINGS, thing("a")))[0] == 201
         async with asyncio.timeout(10), Tasks() as tasks:
-            watch = tasks.start(admin.watched(THINGS), name="watch")
+            watch = tasks.start(admin.watch_events(THINGS), name="watch")
             await asyncio.sleep(0.1)
             assert (await admin("DELETE", f"{DEFINITIONS}/things.example.org"))[0] == 200
             assert await watch == [("ADDED", "a"), ("DELETED", "a")]
 
-    async def test_an_object_that_is_held_holds_its_definition(self, admin: Any) -> None:
+    async def test_object_with_finalizer_blocks_definition(self, admin: Any) -> None:
         await make(admin)
         assert (await admin("POST", THINGS, thing("held", finalizers=["example.org/hold"])))[0] == 201
         await admin("DELETE", f"{DEFINITIONS}/things.example.org")
@@ -192,14 +192,14 @@ class TestEnd:
         await asyncio.sleep(2)
         assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
 
-    async def test_a_definition_that_was_never_served_goes_at_once(self, admin: Any) -> None:
+    async def test_unserved_definition_is_deleted_at_once(self, admin: Any) -> None:
         await make(admin)
         await make(admin, plural="others", kind="Thing")
         assert (await admin("DELETE", f"{DEFINITIONS}/others.example.org"))[0] == 200
         await asyncio.sleep(0.1)
         assert (await admin("GET", f"{DEFINITIONS}/others.example.org"))[0] == 404
 
-    async def test_objects_go_that_nobody_can_convert(self, admin: Any) -> None:
+    async def test_objects_are_deleted_if_conversion_fails(self, admin: Any) -> None:
         found = await make(admin)
         assert (await admin("POST", THINGS, thing("one")))[0] == 201
         first = {**found["spec"]["versions"][0], "storage": False}
@@ -214,7 +214,7 @@ class TestEnd:
         assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
         assert admin.api.store.count("things.example.org") == 0
 
-    async def test_many_definitions_go_at_the_same_time(self, admin: Any) -> None:
+    async def test_many_definitions_are_deleted_concurrently(self, admin: Any) -> None:
         for number in range(20):
             assert (await admin("POST", DEFINITIONS, definition(f"things{number}", f"Thing{number}")))[0] == 201
         await asyncio.sleep(0.2)
@@ -224,7 +224,7 @@ class TestEnd:
         assert (await admin("GET", DEFINITIONS))[1]["items"] == []
         assert (await admin("GET", ROOT))[0] == 404
 
-    async def test_other_finalizers_hold_it(self, admin: Any) -> None:
+    async def test_other_finalizers_block_definition(self, admin: Any) -> None:
         found = await make(admin)
         patch = {"metadata": {"finalizers": ["example.org/hold"]}}
         assert (await admin("PATCH", f"{DEFINITIONS}/things.example.org", patch, MERGE))[0] == 200
@@ -235,7 +235,7 @@ class TestEnd:
         assert conditions(found)["Terminating"] == ("False", "InstanceDeletionCompleted")
 
 
-async def test_requests_are_answered_by_the_old_schema_or_the_new(admin: Any) -> None:
+async def test_requests_see_either_old_or_new_schema(admin: Any) -> None:
     found = await make(admin)
     versions = found["spec"]["versions"]
 
@@ -256,7 +256,7 @@ async def test_requests_are_answered_by_the_old_schema_or_the_new(admin: Any) ->
     assert set(kept) == {False, True}
 
 
-async def test_definitions_are_served_when_a_server_starts(serve: Any) -> None:
+async def test_definitions_are_served_after_start(serve: Any) -> None:
     log = MemoryBackend()
     async with serve(embedded_storage(log)) as admin:
         await make(admin)
@@ -265,7 +265,7 @@ async def test_definitions_are_served_when_a_server_starts(serve: Any) -> None:
         assert (await admin("GET", f"{THINGS}/one"))[0] == 200
 
 
-async def test_a_deletion_goes_on_after_a_restart(serve: Any) -> None:
+async def test_deletion_continues_after_restart(serve: Any) -> None:
     log = MemoryBackend()
     async with serve(embedded_storage(log)) as admin:
         await make(admin)
@@ -276,7 +276,7 @@ async def test_a_deletion_goes_on_after_a_restart(serve: Any) -> None:
         assert (await admin("GET", f"{DEFINITIONS}/things.example.org"))[0] == 404
 
 
-async def test_two_servers_serve_the_same(serve: Any) -> None:
+async def test_two_servers_serve_the_same_definitions(serve: Any) -> None:
     storage = embedded_storage(MemoryBackend())
     async with serve(storage) as one, serve(storage) as other:
         await make(one)

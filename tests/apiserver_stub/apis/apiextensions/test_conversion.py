@@ -1,6 +1,6 @@
-"""Conversion of custom objects by a webhook on loopback: what it is asked, and that it is believed in little.
+"""Conversion of custom objects by a webhook on loopback: requests, and checks of the answers.
 
-The refusals are those that kube-apiserver 1.36 answered to the same webhook.
+The errors equal those of kube-apiserver 1.36 with the same webhook.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ OF = f"conversion webhook for {V1}, Kind=Thing"
 
 
 def converted(review: Tree) -> Tree:
-    """The answer of an honest webhook."""
+    """The answer of a correct webhook."""
     request = review["request"]
     wanted = request["desiredAPIVersion"]
     names = ("host", "address") if wanted == V2 else ("address", "host")
@@ -81,12 +81,12 @@ def definition(
     return {"metadata": {"name": "things.example.com"}, "spec": spec}
 
 
-async def test_one_version_needs_no_converter(converters: Converters, hook: Webhook) -> None:
+async def test_single_version_needs_no_converter(converters: Converters, hook: Webhook) -> None:
     assert converters.of(definition(None, ("v1",))) is None
     assert converters.of(definition(hook.config, ("v1",))) is None
 
 
-async def test_without_a_webhook_only_the_version_changes(converters: Converters) -> None:
+async def test_strategy_none_changes_only_api_version(converters: Converters) -> None:
     convert = converters.of(definition(None))
     assert convert is not None
     first, second = thing("a"), thing("b", V2)
@@ -95,7 +95,7 @@ async def test_without_a_webhook_only_the_version_changes(converters: Converters
 
 
 @pytest.mark.parametrize("webhook", [False, True])
-async def test_versions_that_there_are_not(converters: Converters, hook: Webhook, webhook: bool) -> None:
+async def test_conversion_to_unknown_version_fails(converters: Converters, hook: Webhook, webhook: bool) -> None:
     convert = converters.of(definition(hook.config if webhook else None))
     assert convert is not None
     with pytest.raises(ConversionFailed, match=r"to an invalid group/version: example.com/v3"):
@@ -105,7 +105,7 @@ async def test_versions_that_there_are_not(converters: Converters, hook: Webhook
     assert hook.take() == []
 
 
-async def test_a_webhook_is_asked_once_for_all_that_are_of_another_version(
+async def test_webhook_is_called_once_per_conversion(
     converters: Converters, hook: Webhook, registry: CollectorRegistry
 ) -> None:
     convert = converters.of(definition(hook.config))
@@ -130,7 +130,7 @@ async def test_a_webhook_is_asked_once_for_all_that_are_of_another_version(
     assert f"apiserver_crd_conversion_webhook_duration_seconds_count{{{labels}}} 1.0" in told
 
 
-async def test_many_objects_are_asked_about_some_at_a_time(converters: Converters, hook: Webhook) -> None:
+async def test_many_objects_are_converted_in_batches(converters: Converters, hook: Webhook) -> None:
     convert = converters.of(definition(hook.config))
     assert convert is not None
     trees = [thing(f"n{number}") for number in range(450)]
@@ -144,23 +144,23 @@ async def test_many_objects_are_asked_about_some_at_a_time(converters: Converter
     assert [len(review["request"]["objects"]) for review in hook.take()] == [1, 1]
 
 
-async def test_only_labels_and_annotations_of_metadata_may_change(converters: Converters, hook: Webhook) -> None:
+async def test_webhook_may_change_only_labels_and_annotations(converters: Converters, hook: Webhook) -> None:
     def change(tree: Tree) -> None:
         tree["metadata"] |= {"generation": 77, "finalizers": ["a/b"], "labels": {"n": "2"}, "resourceVersion": "5"}
         tree["metadata"] |= {"annotations": {"k": "v"}, "creationTimestamp": "2001-01-01T00:00:00Z"}
 
-    hook.answer = of_objects(change)
+    hook.answer = changing_objects(change)
     convert = converters.of(definition(hook.config))
     assert convert is not None
     original = thing()["metadata"]
     (found,) = await convert([thing()], V2)
     assert found["metadata"] == {**original, "labels": {"n": "2"}, "annotations": {"k": "v"}}
-    hook.answer = of_objects(lambda tree: tree["metadata"].pop("labels"))
+    hook.answer = changing_objects(lambda tree: tree["metadata"].pop("labels"))
     (found,) = await convert([thing()], V2)
     assert found["metadata"] == {name: value for name, value in original.items() if name != "labels"}
 
 
-def of_objects(change: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
+def changing_objects(change: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
     def answer(review: Tree) -> Tree:
         found = converted(review)
         for tree in found["response"]["convertedObjects"]:
@@ -170,7 +170,7 @@ def of_objects(change: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
     return answer
 
 
-def of_review(change: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
+def changing_review(change: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
     def answer(review: Tree) -> Tree:
         found = converted(review)
         change(found)
@@ -179,88 +179,88 @@ def of_review(change: Callable[[Tree], Any]) -> Callable[[Tree], Tree]:
     return answer
 
 
-def of_response(**changes: Any) -> Callable[[Tree], Tree]:
-    return of_review(lambda found: found["response"].update(changes))
+def changing_response(**changes: Any) -> Callable[[Tree], Tree]:
+    return changing_review(lambda found: found["response"].update(changes))
 
 
-def of_metadata(**changes: Any) -> Callable[[Tree], Tree]:
-    return of_objects(lambda tree: tree["metadata"].update(changes))
+def changing_metadata(**changes: Any) -> Callable[[Tree], Tree]:
+    return changing_objects(lambda tree: tree["metadata"].update(changes))
 
 
 FAILED, INVALID, METADATA = f"{OF} failed: ", f"{OF} returned invalid object", f"{OF} returned invalid metadata: "
 REFUSED = {
-    "a message": (of_response(result={"status": "Failure", "message": "no way"}), f"{FAILED}no way"),
+    "a message": (changing_response(result={"status": "Failure", "message": "no way"}), f"{FAILED}no way"),
     "no message": (
-        of_response(result={"status": "Failure"}),
+        changing_response(result={"status": "Failure"}),
         f"{FAILED}response.result.status was 'Failure', not 'Success'",
     ),
-    "no result": (of_response(result=None), f"{FAILED}response.result.status was '', not 'Success'"),
-    "no response": (of_review(lambda found: found.pop("response")), f"{FAILED}no response provided"),
+    "no result": (changing_response(result=None), f"{FAILED}response.result.status was '', not 'Success'"),
+    "no response": (changing_review(lambda found: found.pop("response")), f"{FAILED}no response provided"),
     "nothing": (
         lambda _: {},
         f"{FAILED}expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind=",
     ),
     "another kind": (
-        of_review(lambda found: found.update(kind="Foo")),
+        changing_review(lambda found: found.update(kind="Foo")),
         f'{FAILED}no kind "Foo" is registered for version "apiextensions.k8s.io/v1" in scheme',
     ),
     "another version": (
-        of_review(lambda found: found.update(apiVersion="apiextensions.k8s.io/v1beta1")),
+        changing_review(lambda found: found.update(apiVersion="apiextensions.k8s.io/v1beta1")),
         f"{FAILED}converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion",
     ),
     "no JSON": (
         lambda _: b"not json",
         f"{FAILED}couldn't get version/kind; json parse error: json: cannot unmarshal string",
     ),
-    "no objects": (of_response(convertedObjects=[]), f"{OF} returned 0 objects, expected 1"),
-    "too many objects": (of_response(convertedObjects=[{}, {}]), f"{OF} returned 2 objects, expected 1"),
-    "null": (of_response(convertedObjects=[None]), "unexpected end of JSON input"),
+    "no objects": (changing_response(convertedObjects=[]), f"{OF} returned 0 objects, expected 1"),
+    "too many objects": (changing_response(convertedObjects=[{}, {}]), f"{OF} returned 2 objects, expected 1"),
+    "null": (changing_response(convertedObjects=[None]), "unexpected end of JSON input"),
     "a text": (
-        of_response(convertedObjects=["x"]),
+        changing_response(convertedObjects=["x"]),
         "json: cannot unmarshal string into Go value of type map[string]interface {}",
     ),
-    "no kind": (of_objects(lambda tree: tree.pop("kind")), "Object 'Kind' is missing in '{"),
+    "no kind": (changing_objects(lambda tree: tree.pop("kind")), "Object 'Kind' is missing in '{"),
     "no version": (
-        of_objects(lambda tree: tree.pop("apiVersion")),
+        changing_objects(lambda tree: tree.pop("apiVersion")),
         f"{INVALID} at index 0: invalid groupVersion (expected {V2}, received )",
     ),
     "the old version": (
-        of_objects(lambda tree: tree.update(apiVersion=V1)),
+        changing_objects(lambda tree: tree.update(apiVersion=V1)),
         f"{INVALID} at index 0: invalid groupVersion (expected {V2}, received {V1})",
     ),
     "another kind of object": (
-        of_objects(lambda tree: tree.update(kind="Other")),
+        changing_objects(lambda tree: tree.update(kind="Other")),
         f"{INVALID} at index 0: invalid kind (expected Thing, received Other)",
     ),
-    "another name": (of_metadata(name="b"), f"{INVALID}: must have the same name: a != b"),
-    "another namespace": (of_metadata(namespace="b"), f"{INVALID}: must have the same namespace: ns != b"),
-    "another uid of the object": (of_metadata(uid="b"), f"{INVALID}: must have the same UID: uid-a != b"),
-    "no metadata": (of_objects(lambda tree: tree.pop("metadata")), f"{INVALID}: must have the same name: a != "),
+    "another name": (changing_metadata(name="b"), f"{INVALID}: must have the same name: a != b"),
+    "another namespace": (changing_metadata(namespace="b"), f"{INVALID}: must have the same namespace: ns != b"),
+    "another uid of the object": (changing_metadata(uid="b"), f"{INVALID}: must have the same UID: uid-a != b"),
+    "no metadata": (changing_objects(lambda tree: tree.pop("metadata")), f"{INVALID}: must have the same name: a != "),
     "metadata that are none": (
-        of_objects(lambda tree: tree.update(metadata="x")),
+        changing_objects(lambda tree: tree.update(metadata="x")),
         f"{INVALID}: must have the same name: a != ",
     ),
     "labels that are none": (
-        of_metadata(labels=["x"]),
+        changing_metadata(labels=["x"]),
         f"{METADATA}invalid metadata.labels of type []interface {{}} in converted object",
     ),
     "a label that is a number": (
-        of_metadata(labels={"x": 1}),
+        changing_metadata(labels={"x": 1}),
         f"{METADATA}metadata.labels[x] must be a string, but is int64 in converted object",
     ),
     "labels of a wrong form": (
-        of_metadata(labels={"x y": "a b"}),
+        changing_metadata(labels={"x y": "a b"}),
         f'{METADATA}[metadata.labels: Invalid value: "x y": ',
     ),
     "an annotation of a wrong form": (
-        of_metadata(annotations={"x y": "a"}),
+        changing_metadata(annotations={"x y": "a"}),
         f'{METADATA}metadata.annotation: Invalid value: "x y": ',
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_a_webhook_that_lies(converters: Converters, hook: Webhook, what: str) -> None:
+async def test_malformed_conversion_is_rejected(converters: Converters, hook: Webhook, what: str) -> None:
     hook.answer, why = REFUSED[what]
     convert = converters.of(definition(hook.config))
     assert convert is not None
@@ -271,8 +271,10 @@ async def test_a_webhook_that_lies(converters: Converters, hook: Webhook, what: 
     assert (status["code"], status.get("reason")) == (500, None)
 
 
-async def test_an_answer_to_another_request(converters: Converters, hook: Webhook, registry: CollectorRegistry) -> None:
-    hook.answer = of_response(uid="other")
+async def test_response_with_other_uid_is_rejected(
+    converters: Converters, hook: Webhook, registry: CollectorRegistry
+) -> None:
+    hook.answer = changing_response(uid="other")
     convert = converters.of(definition(hook.config))
     assert convert is not None
     with pytest.raises(ConversionFailed) as refusal:
@@ -283,23 +285,23 @@ async def test_an_answer_to_another_request(converters: Converters, hook: Webhoo
     assert f"apiserver_conversion_webhook_request_total{{{malformed}}} 1.0" in generate_latest(registry).decode()
 
 
-async def test_of_several_objects_the_wrong_one_is_named(converters: Converters, hook: Webhook) -> None:
+async def test_error_names_the_wrong_object(converters: Converters, hook: Webhook) -> None:
     def change(found: Tree) -> None:
         found["response"]["convertedObjects"][1]["metadata"]["uid"] = "other"
 
-    hook.answer = of_review(change)
+    hook.answer = changing_review(change)
     convert = converters.of(definition(hook.config))
     assert convert is not None
     why = f"{OF} returned invalid converted object at index 1: must have the same UID: uid-b != other"
     with pytest.raises(ConversionFailed, match=why):
         await convert([thing("a"), thing("b")], V2)
-    hook.answer = of_review(lambda found: found["response"]["convertedObjects"].pop())
+    hook.answer = changing_review(lambda found: found["response"]["convertedObjects"].pop())
     with pytest.raises(ConversionFailed, match="returned 1 objects, expected 2"):
         await convert([thing("a"), thing("b")], V2)
 
 
-async def test_reviews_of_an_older_version_need_no_uid(converters: Converters, hook: Webhook) -> None:
-    hook.answer = of_response(uid="")
+async def test_v1beta1_reviews_need_no_uid(converters: Converters, hook: Webhook) -> None:
+    hook.answer = changing_response(uid="")
     convert = converters.of(definition(hook.config, reviews=("v7", "v1beta1", "v1")))
     assert convert is not None
     (found,) = await convert([thing()], V2)
@@ -311,7 +313,7 @@ async def test_reviews_of_an_older_version_need_no_uid(converters: Converters, h
         await unknown([thing()], V2)
 
 
-async def test_a_webhook_that_floods(converters: Converters, hook: Webhook) -> None:
+async def test_oversized_webhook_answer_is_rejected(converters: Converters, hook: Webhook) -> None:
     convert = converters.of(definition(hook.config))
     assert convert is not None
     for answer, why in (
@@ -322,13 +324,15 @@ async def test_a_webhook_that_floods(converters: Converters, hook: Webhook) -> N
         hook.answer = lambda _, answer=answer: answer
         with pytest.raises(ConversionFailed, match=why):
             await convert([thing()], V2)
-    hook.answer = of_response(result={"status": "Failure", "message": "x" * 500_000})
+    hook.answer = changing_response(result={"status": "Failure", "message": "x" * 500_000})
     with pytest.raises(ConversionFailed) as refusal:
         await convert([thing()], V2)
     assert len(refusal.value.message) < 3000
 
 
-async def test_a_webhook_that_hangs(converters: Converters, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_webhook_times_out(
+    converters: Converters, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def hang(_: Tree) -> Tree:
         await asyncio.sleep(60)
         return {}

@@ -1,4 +1,4 @@
-"""Custom objects on a whole server, beyond what is recorded of the real one."""
+"""Custom objects on a whole server, beyond the recorded cases."""
 
 import asyncio
 from typing import Any
@@ -45,7 +45,7 @@ async def define(admin: Administrator) -> None:
     await asyncio.sleep(0.1)
 
 
-async def test_the_scale_of_a_custom_object_is_told_in_protobuf_though_the_object_cannot_be() -> None:
+async def test_scale_of_custom_object_is_served_as_protobuf() -> None:
     async with served() as admin:
         await define(admin)
         await admin("POST", WIDGETS, widget("w"))
@@ -58,7 +58,7 @@ async def test_the_scale_of_a_custom_object_is_told_in_protobuf_though_the_objec
         assert whole.status == 406
 
 
-async def test_finalizers_of_custom_objects_have_any_name_and_the_writer_is_warned_of_new_ones() -> None:
+async def test_new_custom_finalizer_of_any_name_gets_a_warning() -> None:
     async with served() as admin:
         await define(admin)
         headers = {"content-type": "application/json"}
@@ -78,8 +78,8 @@ async def test_finalizers_of_custom_objects_have_any_name_and_the_writer_is_warn
         assert (code, config["details"]["causes"][0]["field"]) == (422, "metadata.finalizers[0]")
 
 
-async def test_an_applier_goes_on_in_another_version_and_only_what_it_applied_no_more_goes() -> None:
-    """The object keeps what nobody owns, its uid and version among it (KEP-555)."""
+async def test_apply_in_another_version_keeps_unowned_fields() -> None:
+    """The object keeps unowned fields, including its uid and resource version (KEP-555)."""
     async with served() as admin:
         first = DEFINITION["spec"]["versions"][0]
         versions = [first, {**first, "name": "v2", "storage": False}]
@@ -105,7 +105,7 @@ async def test_an_applier_goes_on_in_another_version_and_only_what_it_applied_no
 
 
 @pytest.mark.parametrize("verb", ["PUT", "PATCH"])
-async def test_value_of_another_type_that_python_takes_for_equal_is_a_change(verb: str) -> None:
+async def test_equal_value_of_another_type_is_a_change(verb: str) -> None:
     """In fields without a type: true is not 1, and 1.0 counts as another value, though it is stored as 1."""
     async with served() as admin:
         await define(admin)
@@ -129,7 +129,7 @@ async def test_value_of_another_type_that_python_takes_for_equal_is_a_change(ver
         ("PATCH", "apply-patch+yaml"),
     ],
 )
-async def test_dry_run_answers_numbers_as_stored(verb: str, form: str) -> None:
+async def test_dry_run_returns_numbers_as_stored(verb: str, form: str) -> None:
     """In fields of any type: whole numbers are integers, however they were sent, and keys are sorted."""
     spec = {"size": 3, "free": {"b": 1e6, "a": [73.0, {"c": -0.0, "d": 1.5}]}}
     text = b'"spec":{"free":{"a":[73,{"c":0,"d":1.5}],"b":1000000},"size":3}'

@@ -1,7 +1,7 @@
-"""Definitions that operators publish, and objects of them: all is answered as by kube-apiserver 1.36.
+"""Definitions published by operators, and their objects, with the results of kube-apiserver 1.36.
 
-A row of `operators.jsonl` is a `definition`, the `conditions` it comes to, what OpenAPI says of it (`openapi`: a digest
-of the whole schema, and the fields of its spec), and requests with their answers (`steps`), tables and deletions too.
+A row of `operators.jsonl` is a `definition`, its `conditions`, its OpenAPI (`openapi`: a digest of the whole schema,
+and the fields of its spec), and requests with their answers (`steps`), including tables and deletions.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import pytest
 
 from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apis.apiextensions.conftest import ADMIN, DEFINITIONS
-from tests.apiserver_stub.whole_server.recorded import difference, outcome
+from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 pytestmark = pytest.mark.virtual
 
@@ -24,7 +24,7 @@ ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "operator
 
 
 async def play(admin: Any, step: Any) -> str:
-    """Send one request; return how its answer differs from the recorded one."""
+    """Send one request; return the differences between its answer and the recorded one."""
     pairs = [pair.partition("=") for pair in step.get("query", "").split("&") if pair]
     headers = {
         "accept": step.get("accept", "application/json"),
@@ -38,8 +38,8 @@ async def play(admin: Any, step: Any) -> str:
     return difference(step, outcome(step, response.status, msgspec.json.decode(response.body), warnings))
 
 
-async def described(admin: Any, row: Any) -> Any:
-    """What `kubectl explain` reads: the schema in OpenAPI v3."""
+async def explained_schema(admin: Any, row: Any) -> Any:
+    """The schema that `kubectl explain` reads from OpenAPI v3."""
     spec = row["definition"]["spec"]
     code, document = await admin("GET", f"/openapi/v3/apis/{spec['group']}/{spec['versions'][0]['name']}")
     assert code == 200
@@ -51,13 +51,13 @@ async def described(admin: Any, row: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-async def test_all_answers_are_those_of_the_real_server(admin: Any, row: Any) -> None:
+async def test_operator_definitions_match_kube_apiserver(admin: Any, row: Any) -> None:
     name, spec = row["what"], row["definition"]["spec"]
     assert (await admin("POST", DEFINITIONS, row["definition"]))[0] == 201
     await asyncio.sleep(0.1)
     conditions = (await admin.definition(name))["status"]["conditions"]
     assert {one["type"]: [one["status"], one["reason"]] for one in conditions} == row["conditions"]
-    assert await described(admin, row) == row["openapi"]
+    assert await explained_schema(admin, row) == row["openapi"]
     told = [await play(admin, step) for step in row["steps"]]
     assert [f"step {number}: {one}" for number, one in enumerate(told) if one] == []
 

@@ -1,4 +1,4 @@
-"""Views of custom objects (tables, their metadata) in JSON and protobuf: got, listed and watched as recorded of 1.36.
+"""Tables and metadata of custom objects in JSON and protobuf: get, list and watch as recorded from kube-apiserver 1.36.
 
 `views.jsonl` holds definitions, objects, and then requests with their answers: an `answer`, or the `events` of a watch.
 """
@@ -16,7 +16,7 @@ from apiserver_stub.encode.protobuf import decode
 from controller_manager.common.api.protobuf.wire import fields
 from controller_manager.common.api.wire import Request
 from tests.apiserver_stub.apis.apiextensions.conftest import ADMIN, DEFINITIONS
-from tests.apiserver_stub.whole_server.recorded import normal
+from tests.apiserver_stub.whole_server.recorded_requests import normal
 
 pytestmark = pytest.mark.virtual
 
@@ -41,7 +41,7 @@ def lines(data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def in_normal_form(events: Iterator[tuple[str, Any]]) -> list[Any]:
-    """Events without what differs from run to run; of tables, only the first says what the columns are."""
+    """Events in normal form; only the first table of a watch has column definitions."""
     found, columns = [], None
     for type_, told in events:
         headed = told.get("columnDefinitions")
@@ -56,7 +56,7 @@ async def whole(body: bytes | AsyncIterator[bytes]) -> bytes:
 
 
 async def ask(admin: Any, step: Any) -> Any:
-    """Send a request; return what is compared of its answer."""
+    """Send a request; return the compared parts of its answer."""
     pairs = [pair.partition("=") for pair in step.get("query", "").split("&") if pair]
     query = tuple((name, value.replace("%3D", "=")) for name, _, value in pairs)
     media = "application/merge-patch+json" if step["verb"] == "PATCH" else "application/json"
@@ -69,15 +69,15 @@ async def ask(admin: Any, step: Any) -> Any:
     data, binary = await whole(response.body), "protobuf" in found["type"]
     if "events" in step:
         events = in_normal_form(messages(data) if binary else lines(data))
-        return {**found, "events": events[: len(step["events"])]}  # a bookmark at the end comes when a server likes
+        return {**found, "events": events[: len(step["events"])]}  # a server may send a final bookmark at any time
     if "answer" not in step:
         return found
     return {**found, "answer": normal(decode(data, "", "") if binary else json.loads(data))}
 
 
 @pytest.fixture
-async def stocked(admin: Any) -> Any:
-    """A server with the definitions and objects of the recording."""
+async def populated(admin: Any) -> Any:
+    """A server with the recorded definitions and objects."""
     for definition in MADE["definitions"]:
         assert (await admin("POST", DEFINITIONS, definition))[0] == 201
     await asyncio.sleep(0.1)
@@ -86,21 +86,21 @@ async def stocked(admin: Any) -> Any:
     return admin
 
 
-async def test_views_are_those_of_the_real_server(stocked: Any) -> None:
+async def test_views_match_kube_apiserver(populated: Any) -> None:
     wrong = []
     for number, step in enumerate(STEPS):
-        found = await ask(stocked, step)
+        found = await ask(populated, step)
         expected = {name: step[name] for name in ("code", "type", "answer", "events") if name in step}
         if found != expected:
             wrong.append((number, step["verb"], step["path"], step.get("query"), step["accept"], found, expected))
     assert wrong == []
 
 
-async def test_columns_are_described(stocked: Any) -> None:
-    """By the words of the definition where it has any."""
+async def test_columns_have_descriptions(populated: Any) -> None:
+    """The description in the definition takes precedence."""
 
     async def described(path: str) -> list[tuple[str, str]]:
-        response = await stocked.api.handle(Request("GET", path, (), {"accept": TABLE}, b"", ADMIN))
+        response = await populated.api.handle(Request("GET", path, (), {"accept": TABLE}, b"", ADMIN))
         return [(one["name"], one["description"]) for one in json.loads(response.body)["columnDefinitions"]]
 
     found = await described(WHATS)
@@ -113,7 +113,7 @@ async def test_columns_are_described(stocked: Any) -> None:
     assert [name for name, told in await described("/apis/views.example.com/v1/plains") if told] == ["Name", "Age"]
 
 
-async def test_what_a_scale_cannot_be_made_of_is_shown_as_go_prints_it(stocked: Any) -> None:
+async def test_invalid_scale_value_is_reported_as_by_go(populated: Any) -> None:
     for value, printed in (
         (2.5, "2.5 is of the type float64"),
         (True, "true is of the type bool"),
@@ -121,6 +121,6 @@ async def test_what_a_scale_cannot_be_made_of_is_shown_as_go_prints_it(stocked: 
         ({"b": 1.0, "a": False}, "map[a:false b:1] is of the type map[string]interface {}"),
     ):
         tree = {"apiVersion": "views.example.com/v1", "kind": "What", "metadata": {"name": "n"}, "spec": {"int": value}}
-        code, status = await stocked("POST", WHATS, tree)
+        code, status = await populated("POST", WHATS, tree)
         assert code == 422
         assert f".spec.int accessor error: {printed}, expected int64" in status["message"]

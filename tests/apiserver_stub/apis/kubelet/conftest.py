@@ -1,5 +1,5 @@
-"""An API server in this process whose network of the cluster is a proxy of the test, which leads every address to this
-machine; and a kubelet there, over TLS, that wants to see the certificate of an API server.
+"""An API server in this process. Its cluster network is a proxy of the test that connects every address to this
+machine; there is also a kubelet over TLS, which demands the client certificate of an API server.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ EGRESS = (
     '{{"url": "http://127.0.0.1:{port}"}}}}}}}}]}}'
 )
 CLUSTER = "192.0.2.7"
-"""An address of the cluster (RFC 5737), which the proxy leads here."""
+"""An address of the cluster (RFC 5737), which the proxy connects to this machine."""
 
 Handle = Callable[[Request], Awaitable[Response]]
 
 
-async def everything(response: Response) -> bytes:
+async def read_body(response: Response) -> bytes:
     """Return the whole body of an answer."""
     body = response.body
     assert not isinstance(body, Upgrade)
@@ -45,7 +45,7 @@ async def everything(response: Response) -> bytes:
 
 
 class Kubelet:
-    """Notes what it is asked, and does what a test says; who shows no certificate is refused."""
+    """Records requests and answers as the test says; callers without a certificate are rejected."""
 
     def __init__(self, answer: Handle) -> None:
         self.answer = answer
@@ -100,7 +100,7 @@ class Cluster:
         await self.api.stop()
 
     async def _proxy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Speak HTTP CONNECT: whatever the address, its port is one of this machine, and low ones are closed."""
+        """Speak HTTP CONNECT: every address leads to this machine, and low ports are closed."""
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -130,7 +130,7 @@ class Cluster:
 
     async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         response = await self.send(method, url, body, **headers)
-        data = await everything(response)
+        data = await read_body(response)
         try:
             return response.status, json.loads(data)
         except ValueError:
@@ -167,7 +167,7 @@ class Cluster:
     async def serve(
         self, answer: Handle, *, secure: bool = True, hosts: tuple[str, ...] = (CLUSTER,)
     ) -> tuple[Kubelet, HTTPServer]:
-        """Let a server of the cluster serve, as a kubelet does."""
+        """Start a server in the cluster, like a kubelet."""
         found = Kubelet(answer)
         context = context_of(issue(self.kubelets, "kubelet", hosts=list(hosts)), self.clients.certificate)
         server = HTTPServer(found if secure else _plainly(found), "127.0.0.1", 0, context if secure else None)
@@ -183,7 +183,7 @@ class Cluster:
         return found, server
 
     async def listen(self) -> int:
-        """Let clients reach the server over sockets, as its administrator; return the port."""
+        """Serve the API server on a socket, with its administrator as every client; return the port."""
 
         async def as_admin(request: Request) -> Response:
             return await self.api.handle(replace(request, certificate=ADMIN))
@@ -219,7 +219,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def echo(stream: DuplexStream) -> None:
-    """Say in capitals what is said."""
+    """Send everything back in capitals."""
     while piece := await stream.read(1 << 16):
         await stream.write(piece.upper())
 

@@ -1,4 +1,4 @@
-"""Files that vouch for this server and for kubelets: of use from the start, followed, never worse for a change."""
+"""Certificate files for kubelet connections: checked at the start and reloaded."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ async def lines(request: Request) -> Response:
     return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
 
 
-async def test_a_certificate_that_changes_is_shown_from_then_on(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replaced_client_certificate_is_used(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiserver_stub.apis.kubelet.connections._LOOK_EVERY", 0.0)
     await cluster.kubelet(lines)
     assert await cluster("GET", LOG) == (200, "kube-apiserver")
@@ -40,7 +40,7 @@ def connections(**flags: Path | str) -> KubeletConnections:
 
 @pytest.mark.parametrize("content", [None, "none"])
 @pytest.mark.parametrize("flag", ["client_certificate", "client_key", "certificate_authority"])
-async def test_files_of_no_use_are_named_at_the_start(tmp_path: Path, flag: str, content: str | None) -> None:
+async def test_unusable_file_fails_the_start(tmp_path: Path, flag: str, content: str | None) -> None:
     issue(make_ca("x"), "a", client=True).write(tmp_path / "client_certificate", tmp_path / "client_key")
     (tmp_path / "certificate_authority").write_bytes(make_ca("y").certificate)
     if content is None:
@@ -52,7 +52,7 @@ async def test_files_of_no_use_are_named_at_the_start(tmp_path: Path, flag: str,
         await connections(**{f"kubelet_{name}": tmp_path / name for name in names}).open()
 
 
-async def test_without_flags_nothing_is_read_or_verified() -> None:
+async def test_kubelets_are_not_verified_without_flags() -> None:
     found = connections()
     await found.open()
     origin = found.kubelet(Kubelet("a", 1))
@@ -61,14 +61,14 @@ async def test_without_flags_nothing_is_read_or_verified() -> None:
     await found.close()
 
 
-async def test_a_kubelet_of_an_authority_that_is_not_believed_is_not_asked(cluster: Any) -> None:
+async def test_kubelet_of_unknown_ca_gets_no_request(cluster: Any) -> None:
     cluster.kubelets = make_ca("others")
     kubelet, _ = await cluster.kubelet(lines)
     code, _ = await cluster("GET", LOG)
     assert (code, kubelet.asked) == (500, [])
 
 
-async def test_the_address_is_the_first_of_the_most_preferred_type(make_cluster: Any) -> None:
+async def test_address_is_first_of_preferred_type(make_cluster: Any) -> None:
     async with make_cluster("--kubelet-preferred-address-types=ExternalIP,InternalIP") as cluster:
         _, server = await cluster.serve(lines)
         kubelet, elsewhere = await cluster.serve(lines, hosts=("192.0.2.8",))
@@ -81,7 +81,7 @@ async def test_the_address_is_the_first_of_the_most_preferred_type(make_cluster:
         assert server.port != elsewhere.port
 
 
-async def test_a_kubelet_that_does_not_speak_is_given_up(make_cluster: Any) -> None:
+async def test_silent_kubelet_times_out(make_cluster: Any) -> None:
     async with make_cluster("--kubelet-timeout=200ms") as cluster:
         silent = await asyncio.start_server(_hold, "127.0.0.1", 0)
         cluster.stack.callback(silent.close)

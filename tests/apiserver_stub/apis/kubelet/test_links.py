@@ -1,4 +1,4 @@
-"""Links of pages: which are rewritten, however the page comes in pieces."""
+"""Rewriting of links in pages, for any split into chunks."""
 
 import pytest
 from hypothesis import given
@@ -52,17 +52,17 @@ PARTS = st.sampled_from([
 
 
 @given(st.lists(PARTS, max_size=20), st.integers(1, 9))
-def test_pieces_make_no_difference(parts: list[str], size: int) -> None:
+def test_rewriting_does_not_depend_on_chunks(parts: list[str], size: int) -> None:
     page = "".join(parts).encode()
     assert rewritten(page, size) == rewritten(page)
 
 
 @given(st.binary(max_size=200))
-def test_what_has_no_links_is_not_touched(data: bytes) -> None:
+def test_text_without_links_is_unchanged(data: bytes) -> None:
     assert rewritten(data, 7) == data or b"=" in data
 
 
-def test_a_tag_that_never_ends_is_handed_on() -> None:
+def test_endless_tag_is_passed_through() -> None:
     rewriter = LinkRewriter(LINKS)
     found = sum(len(rewriter.feed(b"<a " + b"x" * 4096)) for _ in range(100))
     assert found > 300_000

@@ -1,4 +1,4 @@
-"""Logs: what the kubelet is asked, and what comes of its answers, however it behaves."""
+"""Pod logs: requests to the kubelet, and its possible answers and failures."""
 
 import asyncio
 import base64
@@ -30,7 +30,7 @@ ASKED: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
-async def test_the_kubelet_is_asked_for_what_was_asked(cluster: Any) -> None:
+async def test_log_options_are_sent_to_kubelet(cluster: Any) -> None:
     kubelet, _ = await cluster.kubelet(lines)
     for query, told in ASKED:
         response = await cluster.send("GET", LOG + query)
@@ -41,7 +41,7 @@ async def test_the_kubelet_is_asked_for_what_was_asked(cluster: Any) -> None:
     assert (await cluster("GET", LOG))[1] == "one\ntwo\n"
 
 
-async def test_one_stream_may_be_asked_for_with_the_feature(make_cluster: Any) -> None:
+async def test_single_log_stream_needs_feature_gate(make_cluster: Any) -> None:
     async with make_cluster("--feature-gates=PodLogsQuerySplitStreams=true") as cluster:
         kubelet, _ = await cluster.kubelet(lines)
         for query in ("", "?stream=Stderr"):
@@ -58,7 +58,7 @@ REASONS = {
 }  # fmt: skip
 
 
-async def test_what_a_kubelet_refuses_is_refused(cluster: Any) -> None:
+async def test_kubelet_error_is_returned(cluster: Any) -> None:
     status = 0
 
     async def refuse(request: Request) -> Response:
@@ -72,14 +72,14 @@ async def test_what_a_kubelet_refuses_is_refused(cluster: Any) -> None:
             assert told["message"].endswith("container is waiting to start")
 
 
-async def test_a_log_is_text_for_those_who_take_objects(cluster: Any) -> None:
-    """As with kube-apiserver, what a client takes is judged as if objects were answered."""
+async def test_log_needs_accept_of_json(cluster: Any) -> None:
+    """As in kube-apiserver, the Accept header is checked as if objects were returned."""
     await cluster.kubelet(lines)
     assert (await cluster("GET", LOG, accept="application/json, */*"))[0] == 200
     assert (await cluster("GET", LOG, accept="text/plain"))[0] == 406
 
 
-async def test_a_redirect_is_not_followed(cluster: Any) -> None:
+async def test_redirect_of_kubelet_is_rejected(cluster: Any) -> None:
     async def away(request: Request) -> Response:
         return Response(302, {"location": "https://192.0.2.9/"})
 
@@ -88,7 +88,7 @@ async def test_a_redirect_is_not_followed(cluster: Any) -> None:
     assert (code, told["message"]) == (500, 'Get "https://192.0.2.9/": redirects forbidden')
 
 
-async def test_a_log_is_handed_on_as_it_is_written(cluster: Any) -> None:
+async def test_followed_log_is_streamed(cluster: Any) -> None:
     go = asyncio.Event()
 
     async def follow() -> AsyncIterator[bytes]:
@@ -106,7 +106,7 @@ async def test_a_log_is_handed_on_as_it_is_written(cluster: Any) -> None:
     assert [chunk async for chunk in response.body] == [b"two\n"]
 
 
-async def test_who_reads_slowly_holds_the_kubelet_up_and_who_goes_ends_it(cluster: Any) -> None:
+async def test_slow_reader_pauses_kubelet_and_disconnect_stops_it(cluster: Any) -> None:
     sent, closed = 0, asyncio.Event()
 
     async def flood() -> AsyncIterator[bytes]:
@@ -128,13 +128,13 @@ async def test_who_reads_slowly_holds_the_kubelet_up_and_who_goes_ends_it(cluste
     while before != sent:
         before = sent
         await asyncio.sleep(0.05)
-    assert sent < 400  # what the kernel and the proxy of this test hold is beyond the server
+    assert sent < 400  # buffers of the kernel and of this test's proxy are not under our control
     await response.body.aclose()
     async with asyncio.timeout(5):
         await closed.wait()
 
 
-async def test_a_kubelet_that_dies_ends_no_log_properly(cluster: Any) -> None:
+async def test_dying_kubelet_truncates_the_log(cluster: Any) -> None:
     async def die() -> AsyncIterator[bytes]:
         yield b"x" * 100_000
         raise ConnectionError
@@ -149,7 +149,7 @@ async def test_a_kubelet_that_dies_ends_no_log_properly(cluster: Any) -> None:
             pass
 
 
-async def test_a_client_that_is_gone_is_not_waited_for(cluster: Any) -> None:
+async def test_disconnected_client_cancels_kubelet_request(cluster: Any) -> None:
     asked = asyncio.Event()
     gone = asyncio.Event()
 
@@ -171,7 +171,7 @@ async def test_a_client_that_is_gone_is_not_waited_for(cluster: Any) -> None:
         await gone.wait()
 
 
-async def test_kubelets_are_verified_unless_the_caller_says_otherwise(cluster: Any) -> None:
+async def test_kubelet_certificate_is_verified_unless_insecure(cluster: Any) -> None:
     _, server = await cluster.serve(lines, hosts=("192.0.2.99",))
     await cluster.node("n", server.port)
     await cluster.pod("p", "n")
@@ -185,7 +185,7 @@ async def test_kubelets_are_verified_unless_the_caller_says_otherwise(cluster: A
 
 
 @pytest.mark.parametrize(("protocol", "decode"), [("", bytes), ("base64.binary.k8s.io", base64.b64decode)])
-async def test_a_log_can_be_read_over_a_websocket(cluster: Any, protocol: str, decode: Any) -> None:
+async def test_log_is_served_over_websocket(cluster: Any, protocol: str, decode: Any) -> None:
     await cluster.kubelet(lines)
     port = await cluster.listen()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -206,7 +206,7 @@ async def test_a_log_can_be_read_over_a_websocket(cluster: Any, protocol: str, d
     writer.close()
 
 
-async def test_a_websocket_without_a_protocol_that_is_spoken_is_refused(cluster: Any) -> None:
+async def test_websocket_with_unknown_subprotocol_is_rejected(cluster: Any) -> None:
     await cluster.kubelet(lines)
     offer = {"connection": "upgrade", "upgrade": "websocket", "sec_websocket_key": "x", "sec_websocket_version": "13"}
     assert (await cluster("GET", LOG, sec_websocket_protocol="chat", **offer))[0] == 403

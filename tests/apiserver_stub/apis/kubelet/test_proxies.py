@@ -1,4 +1,4 @@
-"""Proxies of pods, services and nodes: what arrives there, and what comes back."""
+"""Proxies of pods, services and nodes: forwarded requests and returned answers."""
 
 import asyncio
 import gzip
@@ -13,8 +13,8 @@ CLUSTER = "192.0.2.7"
 PAGE = b'<html><a href="/x">x</a><a href="https://example.com/x">y</a></html>'
 
 
-async def tell(request: Request) -> Response:
-    """Answer with what was asked."""
+async def echo_request(request: Request) -> Response:
+    """Answer with a description of the request."""
     if "upgrade" in request.headers:
         return Response(101, {}, Upgrade(request.headers["upgrade"], _echo))
     told = {
@@ -29,8 +29,8 @@ async def _echo(stream: DuplexStream) -> None:
         await stream.write(piece.upper())
 
 
-async def made(cluster: Any, answer: Any = tell, *, secure: bool = False) -> tuple[Any, int]:
-    """Serve as a pod `p` of a service `s`; return the server and its port."""
+async def serve_pod(cluster: Any, answer: Any = echo_request, *, secure: bool = False) -> tuple[Any, int]:
+    """Serve the pod `p` of the service `s`; return the server and its port."""
     found, server = await cluster.serve(answer, secure=secure)
     await cluster.pod("p", ip=CLUSTER, port=server.port)
     spec = {"ports": [{"name": "web", "port": 80}, {"name": "other", "port": 81}]}
@@ -44,8 +44,8 @@ async def made(cluster: Any, answer: Any = tell, *, secure: bool = False) -> tup
 NAMES = ("pods/p", "pods/http:p:{port}", "pods/p:{port}", "services/s:web", "services/s:80")
 
 
-async def test_a_request_arrives_as_it_was_sent(cluster: Any) -> None:
-    _, port = await made(cluster)
+async def test_request_is_forwarded_unchanged(cluster: Any) -> None:
+    _, port = await serve_pod(cluster)
     for name in NAMES:
         at = f"{ROOT}/{name.format(port=port)}/proxy"
         response = await cluster.send(
@@ -60,8 +60,8 @@ async def test_a_request_arrives_as_it_was_sent(cluster: Any) -> None:
         assert "authorization" not in told["headers"]
 
 
-async def test_every_method_is_passed_on(cluster: Any) -> None:
-    pod, _ = await made(cluster)
+async def test_every_method_is_forwarded(cluster: Any) -> None:
+    pod, _ = await serve_pod(cluster)
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"):
         response = await cluster.send(method, f"{ROOT}/pods/p/proxy/")
         assert (response.status, pod.asked[-1].method) == (418, method)
@@ -81,29 +81,29 @@ PATHS = {
 }
 
 
-async def test_the_path_is_that_behind_the_subresource(cluster: Any) -> None:
-    _, port = await made(cluster)
+async def test_path_after_proxy_is_forwarded(cluster: Any) -> None:
+    _, port = await serve_pod(cluster)
     for asked, target in PATHS.items():
         code, told = await cluster("POST", f"{ROOT}/pods/p:{port}/{asked}")
         assert (code, told["target"]) == (418, target)
 
 
-async def test_a_pod_may_be_called_as_the_subresource_is(cluster: Any) -> None:
-    _, server = await cluster.serve(tell, secure=False)
+async def test_pod_may_be_named_like_the_subresource(cluster: Any) -> None:
+    _, server = await cluster.serve(echo_request, secure=False)
     await cluster.pod("proxy", ip=CLUSTER, port=server.port)
     assert (await cluster("GET", f"{ROOT}/pods/proxy/proxy/proxy/a"))[1]["target"] == "/proxy/a"
 
 
-async def test_pods_over_tls_are_believed_and_shown_nothing(cluster: Any) -> None:
-    pod, port = await made(cluster, secure=True)
+async def test_https_pod_gets_no_credentials(cluster: Any) -> None:
+    pod, port = await serve_pod(cluster, secure=True)
     for name in (f"pods/https:p:{port}", "services/https:s:web"):
         assert (await cluster("GET", f"{ROOT}/{name}/proxy/x"))[0] == 401
     assert pod.asked == []
 
 
-async def test_a_node_is_its_kubelet_or_another_port(cluster: Any) -> None:
-    kubelet, server = await cluster.kubelet(tell)
-    other, elsewhere = await cluster.serve(tell, secure=False)
+async def test_node_proxy_reaches_kubelet_or_other_port(cluster: Any) -> None:
+    kubelet, server = await cluster.kubelet(echo_request)
+    other, elsewhere = await cluster.serve(echo_request, secure=False)
     for name in ("n", f"n:{server.port}", f"http:n:{server.port}", "https:n:"):
         assert (await cluster("GET", f"/api/v1/nodes/{name}/proxy/metrics?x=y"))[1]["target"] == "/metrics?x=y"
     assert {asked.certificate.common_name for asked in kubelet.asked} == {"kube-apiserver"}
@@ -122,13 +122,13 @@ LOCATIONS = {
 }
 
 
-async def test_redirects_lead_through_the_proxy(cluster: Any) -> None:
+async def test_redirects_are_rewritten_to_the_proxy(cluster: Any) -> None:
     given: dict[str, str] = {}
 
     async def away(request: Request) -> Response:
         return Response(302, given)
 
-    _, port = await made(cluster, away)
+    _, port = await serve_pod(cluster, away)
     words = {"at": f"{ROOT}/pods/p/proxy", "host": f"{CLUSTER}:{port}"}
     for location, seen in LOCATIONS.items():
         given["location"] = location.format(**words)
@@ -138,7 +138,7 @@ async def test_redirects_lead_through_the_proxy(cluster: Any) -> None:
     assert (await cluster("GET", f"{ROOT}/pods/p/proxy/a"))[0] == 500
 
 
-async def test_links_of_pages_lead_through_the_proxy(cluster: Any) -> None:
+async def test_links_in_pages_are_rewritten_to_the_proxy(cluster: Any) -> None:
     encoding = ""
 
     async def page(request: Request) -> Response:
@@ -146,7 +146,7 @@ async def test_links_of_pages_lead_through_the_proxy(cluster: Any) -> None:
         body = gzip.compress(PAGE) if encoding == "gzip" else PAGE
         return Response(200, {"content-type": "text/html; charset=utf-8", **named}, body)
 
-    await made(cluster, page)
+    await serve_pod(cluster, page)
     for encoding in ("", "gzip", "br"):
         response = await cluster.send("GET", f"{ROOT}/pods/p/proxy/")
         found = b"".join([chunk async for chunk in response.body])
@@ -155,8 +155,8 @@ async def test_links_of_pages_lead_through_the_proxy(cluster: Any) -> None:
         assert found == wanted
 
 
-async def test_another_protocol_is_passed_through(cluster: Any) -> None:
-    await made(cluster)
+async def test_protocol_upgrade_is_forwarded(cluster: Any) -> None:
+    await serve_pod(cluster)
     port = await cluster.listen()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     offer = "host: a\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n"
@@ -167,7 +167,7 @@ async def test_another_protocol_is_passed_through(cluster: Any) -> None:
     writer.close()
 
 
-async def test_a_body_and_an_answer_of_any_size_go_through(cluster: Any) -> None:
+async def test_large_bodies_are_streamed_both_ways(cluster: Any) -> None:
     async def back(request: Request) -> Response:
         size = len(request.body)
 
@@ -177,7 +177,7 @@ async def test_a_body_and_an_answer_of_any_size_go_through(cluster: Any) -> None
 
         return Response(200, {"x-size": str(size)}, body())
 
-    await made(cluster, back)
+    await serve_pod(cluster, back)
     port = await cluster.listen()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     size = 2_000_000
@@ -188,8 +188,8 @@ async def test_a_body_and_an_answer_of_any_size_go_through(cluster: Any) -> None
     writer.close()
 
 
-async def test_a_service_begins_anywhere_and_takes_only_pods(cluster: Any) -> None:
-    _, server = await cluster.serve(tell, secure=False)
+async def test_service_proxy_picks_any_endpoint_backed_by_a_pod(cluster: Any) -> None:
+    _, server = await cluster.serve(echo_request, secure=False)
     await cluster.pod("p", ip=CLUSTER, port=server.port)
     await cluster.create(f"{ROOT}/services", {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     pod = {"kind": "Pod", "name": "p", "namespace": "default"}

@@ -1,4 +1,4 @@
-"""Answers of kube-apiserver 1.36 to requests that lead nowhere, and to options that are none, as they were recorded."""
+"""Errors of kube-apiserver 1.36 for wrong paths and invalid options, as recorded."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ GIVEN = [row["given"] for row in ROWS if "given" in row]
 ASKED = [row for row in ROWS if "given" not in row]
 
 
-async def test_refusals_are_those_of_kube_apiserver(make_cluster: Any) -> None:
-    """Messages are compared as far as they are about this server, and not about a connection that failed."""
+async def test_errors_match_kube_apiserver(make_cluster: Any) -> None:
+    """Messages are compared if they are about this server, and not about a failed connection."""
     async with make_cluster("--disable-admission-plugins=ServiceAccount") as cluster:
         for method, path, body in GIVEN:
             kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
@@ -22,7 +22,7 @@ async def test_refusals_are_those_of_kube_apiserver(make_cluster: Any) -> None:
 
 
 async def _answer(cluster: Any, row: dict[str, Any]) -> object:
-    """Return what is answered to a row, if that is not the answer in it."""
+    """Return the answer to a row if it differs from the recorded one."""
     headers = {name.replace("-", "_"): value for name, value in row.get("headers", {}).items()}
     response = await cluster.send(row["method"], row["path"], **headers)
     body = response.body

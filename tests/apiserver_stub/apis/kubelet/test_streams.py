@@ -1,4 +1,4 @@
-"""Commands and forwarded ports: bytes between the client and the kubelet, who may ask for them, and how they end."""
+"""Exec and port forwarding: streams between client and kubelet, permissions, and how they end."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def switch(request: Request) -> Response:
 
 
 class Client:
-    """A client with a connection of its own, that asks for a stream."""
+    """A client with its own connection that requests a stream."""
 
     async def ask(self, port: int, url: str, method: str = "POST", upgrade: str = "SPDY/3.1", more: str = "") -> bytes:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
@@ -47,7 +47,7 @@ class Client:
         ("portforward?ports=80,443&ports=8080", "/portForward/default/p", (("port", "80,443,8080"),)),
     ],
 )
-async def test_a_stream_is_opened_at_the_kubelet(cluster: Any, url: str, path: str, query: Any) -> None:
+async def test_exec_stream_is_opened_at_kubelet(cluster: Any, url: str, path: str, query: Any) -> None:
     kubelet, _ = await cluster.kubelet(switch)
     client = Client()
     versions = "x-stream-protocol-version: v4.channel.k8s.io\r\nx-stream-protocol-version: channel.k8s.io\r\n"
@@ -67,7 +67,7 @@ async def test_a_stream_is_opened_at_the_kubelet(cluster: Any, url: str, path: s
 
 
 @pytest.mark.parametrize("subresource", ["exec", "attach"])
-async def test_old_websockets_are_the_kubelets_own(cluster: Any, subresource: str) -> None:
+async def test_legacy_websocket_is_forwarded_to_kubelet(cluster: Any, subresource: str) -> None:
     kubelet, _ = await cluster.kubelet(switch)
     client = Client()
     offered = "base64url.bearer.authorization.k8s.io.eA, v4.channel.k8s.io"
@@ -79,7 +79,7 @@ async def test_old_websockets_are_the_kubelets_own(cluster: Any, subresource: st
     assert asked.headers["sec-websocket-key"] == "k"
 
 
-async def test_a_refusal_of_the_kubelet_is_handed_on(cluster: Any) -> None:
+async def test_kubelet_rejection_is_returned(cluster: Any) -> None:
     async def refuse(request: Request) -> Response:
         status = 200 if "fine" in dict(request.query).get("command", "") else 403
         return Response(status, {"content-type": "text/plain", "x-own": "1"}, b"not so")
@@ -91,7 +91,7 @@ async def test_a_refusal_of_the_kubelet_is_handed_on(cluster: Any) -> None:
     assert (code, told["message"]) == (500, "invalid upgrade response: status code 200")
 
 
-async def test_a_client_that_goes_ends_the_stream_at_the_kubelet(cluster: Any) -> None:
+async def test_client_disconnect_closes_kubelet_stream(cluster: Any) -> None:
     _, server = await cluster.kubelet(switch)
     client = Client()
     await client.ask(await cluster.listen(), f"{POD}/exec?command=x")
@@ -100,7 +100,7 @@ async def test_a_client_that_goes_ends_the_stream_at_the_kubelet(cluster: Any) -
     await cluster.eventually(lambda: server.connections == 0)
 
 
-async def test_a_kubelet_that_goes_ends_the_stream_of_the_client(cluster: Any) -> None:
+async def test_kubelet_disconnect_closes_client_stream(cluster: Any) -> None:
     async def farewell(stream: DuplexStream) -> None:
         await stream.write(b"bye")
 
@@ -113,7 +113,7 @@ async def test_a_kubelet_that_goes_ends_the_stream_of_the_client(cluster: Any) -
     assert await client.reader.read() == b"bye"
 
 
-async def test_a_side_that_does_not_read_holds_the_other_up(cluster: Any) -> None:
+async def test_unread_stream_applies_backpressure(cluster: Any) -> None:
     written = 0
 
     async def flood(stream: DuplexStream) -> None:
@@ -133,12 +133,12 @@ async def test_a_side_that_does_not_read_holds_the_other_up(cluster: Any) -> Non
     while before != written:
         before = written
         await asyncio.sleep(0.05)
-    assert written < 400  # what the kernel and the proxy of this test hold is beyond the server
+    assert written < 400  # buffers of the kernel and of this test's proxy are not under our control
     client.writer.transport.abort()
 
 
-async def test_who_may_only_get_a_stream_may_not_have_it(make_cluster: Any) -> None:
-    """A WebSocket is asked for by GET; what it does is what others do by POST."""
+async def test_exec_over_websocket_needs_create_permission(make_cluster: Any) -> None:
+    """A WebSocket is requested by GET, but needs the permission of a POST."""
     async with make_cluster("--authorization-mode=RBAC") as cluster:
         kubelet, _ = await cluster.kubelet(switch)
         role = {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]}]}
@@ -157,7 +157,7 @@ async def test_who_may_only_get_a_stream_may_not_have_it(make_cluster: Any) -> N
         assert response.status == 101
 
 
-async def test_admission_is_shown_the_options(cluster: Any) -> None:
+async def test_admission_sees_connect_options(cluster: Any) -> None:
     policy = {
         "metadata": {"name": "no-ls"},
         "spec": {
@@ -178,7 +178,7 @@ async def test_admission_is_shown_the_options(cluster: Any) -> None:
     assert (await cluster.send("POST", f"{POD}/exec?command=date", **SPDY)).status == 101
 
 
-async def test_streams_are_counted_as_long_as_they_last(cluster: Any) -> None:
+async def test_open_streams_are_counted(cluster: Any) -> None:
     await cluster.kubelet(switch)
     client = Client()
     await client.ask(await cluster.listen(), f"{POD}/exec?command=x")
@@ -196,7 +196,7 @@ async def test_streams_are_counted_as_long_as_they_last(cluster: Any) -> None:
     assert await cluster.counted("apiserver_request_total", **labels, dry_run="", code="101") == 1
 
 
-async def test_the_audit_tells_when_a_stream_begins_and_when_it_ends(make_cluster: Any, tmp_path: Path) -> None:
+async def test_audit_logs_start_and_end_of_stream(make_cluster: Any, tmp_path: Path) -> None:
     policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
     rules = [{"level": "Metadata", "resources": [{"resources": ["pods/exec"]}]}, {"level": "None"}]
     policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
@@ -205,14 +205,14 @@ async def test_the_audit_tells_when_a_stream_begins_and_when_it_ends(make_cluste
         await cluster.kubelet(switch)
         client = Client()
         await client.ask(await cluster.listen(), f"{POD}/exec?command=x")
-        assert [event["stage"] for event in told(log)] == ["RequestReceived", "ResponseStarted"]
+        assert [event["stage"] for event in audit_events(log)] == ["RequestReceived", "ResponseStarted"]
         client.writer.close()
-        await cluster.eventually(lambda: len(told(log)) == 3)
-        last = told(log)[-1]
+        await cluster.eventually(lambda: len(audit_events(log)) == 3)
+        last = audit_events(log)[-1]
         assert (last["stage"], last["verb"], last["responseStatus"]["code"]) == ("ResponseComplete", "create", 101)
         assert last["objectRef"]["subresource"] == "exec"
         assert last["requestURI"].endswith("/exec?command=x")
 
 
-def told(log: Path) -> list[Any]:
+def audit_events(log: Path) -> list[Any]:
     return [json.loads(line) for line in log.read_text().splitlines()]

@@ -1,6 +1,4 @@
-"""WebSockets that this server speaks itself, for kubelets that do not: commands are translated, ports go through
-tunnels.
-"""
+"""WebSockets that the server translates for kubelets: exec to SPDY, ports through tunnels."""
 
 import asyncio
 import base64
@@ -29,7 +27,7 @@ FAILED = {
 
 
 def frame(opcode: int, data: bytes, *, final: bool = True, mask: bytes = b"abcd") -> bytes:
-    """Return a frame of a client."""
+    """Return a frame as a client sends it."""
     size = len(data)
     head = bytes((0x80 * final | opcode,))
     if size < 126:
@@ -54,10 +52,10 @@ class Client:
         )
         return await self.reader.readuntil(b"\r\n\r\n")
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         self.writer.write(frame(2, data))
 
-    async def hear(self) -> tuple[int, bytes]:
+    async def receive(self) -> tuple[int, bytes]:
         """Return opcode and content of the next frame."""
         first, size = await self.reader.readexactly(2)
         if size > 125:
@@ -66,7 +64,7 @@ class Client:
 
 
 class Spdy:
-    """The kubelet's side of SPDY: what is opened, what comes, and what is said."""
+    """The kubelet's side of a SPDY connection."""
 
     def __init__(self, stream: DuplexStream) -> None:
         self._stream = stream
@@ -84,7 +82,9 @@ class Spdy:
         return found
 
     async def next(self) -> tuple[int, bytes, bool]:
-        """Return the next frame: stream, content, and whether it is the last one there; 0 for what opens a stream."""
+        """Return the next frame: stream, content, and whether it is the last of that stream; 0 for a frame that opens
+        one.
+        """
         head = await self._exactly(8)
         first, flags, size = int.from_bytes(head[:4], "big"), head[4], int.from_bytes(head[5:], "big")
         content = await self._exactly(size)
@@ -101,7 +101,7 @@ class Spdy:
         while len(self.streams) < count:
             assert (await self.next())[0] == 0
 
-    async def say(self, name: str, data: bytes, *, ends: bool = False) -> None:
+    async def send(self, name: str, data: bytes, *, ends: bool = False) -> None:
         number = self.streams[name].to_bytes(4, "big")
         await self._stream.write(number + (ends << 24 | len(data)).to_bytes(4, "big") + data)
 
@@ -109,7 +109,7 @@ class Spdy:
         await self._stream.write((0x8003_0000 | kind).to_bytes(4, "big") + len(content).to_bytes(4, "big") + content)
 
 
-def speaking(talk: Callable[[Spdy], Any]) -> Callable[[Request], Any]:
+def spdy_kubelet(talk: Callable[[Spdy], Any]) -> Callable[[Request], Any]:
     """Return a kubelet that speaks SPDY."""
 
     async def serve(stream: DuplexStream) -> None:
@@ -124,7 +124,7 @@ def speaking(talk: Callable[[Spdy], Any]) -> Callable[[Request], Any]:
 
 
 @pytest.mark.parametrize("ending", ["fin", "reset", "nothing"])
-async def test_a_command_is_translated(cluster: Any, ending: str) -> None:
+async def test_exec_websocket_is_translated_to_spdy(cluster: Any, ending: str) -> None:
     async def cat(spdy: Spdy) -> None:
         await spdy.opened(4)
         await spdy.control(6, (2).to_bytes(4, "big"))
@@ -135,26 +135,26 @@ async def test_a_command_is_translated(cluster: Any, ending: str) -> None:
             said += data
             if last:
                 break
-            await spdy.say("stdout", data.upper())
-        await spdy.say("stderr", b"oops")
-        await spdy.say("error", json.dumps(FAILED).encode())
+            await spdy.send("stdout", data.upper())
+        await spdy.send("stderr", b"oops")
+        await spdy.send("error", json.dumps(FAILED).encode())
         if ending == "fin":
             for name in ("stdout", "stderr", "error"):
-                await spdy.say(name, b"", ends=True)
+                await spdy.send(name, b"", ends=True)
         elif ending == "reset":
             for number in spdy.streams.values():
                 await spdy.control(3, number.to_bytes(4, "big") + (5).to_bytes(4, "big"))
 
-    kubelet, server = await cluster.kubelet(speaking(_without_pings(cat)))
+    kubelet, server = await cluster.kubelet(spdy_kubelet(_without_pings(cat)))
     client = Client()
     head = await client.connect(await cluster.listen(), f"{POD}/exec?command=cat&stdin=1&stdout=1&stderr=1", V5)
     assert head.startswith(b"HTTP/1.1 101 ")
     assert f"sec-websocket-protocol: {V5}\r\n".encode() in head
-    assert await client.hear() == (2, b"\x01")
-    client.say(b"\x00abc")
-    assert await client.hear() == (2, b"\x01ABC")
-    client.say(b"\xff\x00")
-    heard = [await client.hear() for _ in range(3)]
+    assert await client.receive() == (2, b"\x01")
+    client.send(b"\x00abc")
+    assert await client.receive() == (2, b"\x01ABC")
+    client.send(b"\xff\x00")
+    heard = [await client.receive() for _ in range(3)]
     assert heard[0] == (2, b"\x02oops")
     assert (heard[1][1][0], json.loads(heard[1][1][1:])) == (3, FAILED)
     assert heard[2] == (8, b"\x03\xe8")
@@ -167,7 +167,7 @@ async def test_a_command_is_translated(cluster: Any, ending: str) -> None:
 
 
 def _without_pings(talk: Callable[[Spdy], Any]) -> Callable[[Spdy], Any]:
-    """Return a talk in which answers to pings are passed over."""
+    """Return a conversation without answers to pings."""
 
     async def talked(spdy: Spdy) -> None:
         ahead = spdy.next
@@ -184,30 +184,30 @@ def _without_pings(talk: Callable[[Spdy], Any]) -> Callable[[Spdy], Any]:
     return talked
 
 
-async def test_a_terminal_has_sizes_and_one_output(cluster: Any) -> None:
+async def test_terminal_sends_resizes_and_merges_output(cluster: Any) -> None:
     async def sizes(spdy: Spdy) -> None:
         await spdy.opened(4)
         number, data, _ = await spdy.next()
         assert number == spdy.streams["resize"]
-        await spdy.say("stdout", data)
+        await spdy.send("stdout", data)
         for name in ("stdout", "error"):
-            await spdy.say(name, b"", ends=True)
+            await spdy.send(name, b"", ends=True)
 
-    await cluster.kubelet(speaking(sizes))
+    await cluster.kubelet(spdy_kubelet(sizes))
     client = Client()
     await client.connect(await cluster.listen(), f"{POD}/attach?stdin=1&stdout=1&stderr=1&tty=1", V5)
-    await client.hear()
-    client.say(b'\x04{"Width":80,"Height":25}')
-    assert await client.hear() == (2, b'\x01{"Width":80,"Height":25}')
-    assert await client.hear() == (2, b'\x03{"metadata":{},"status":"Success"}')
+    await client.receive()
+    client.send(b'\x04{"Width":80,"Height":25}')
+    assert await client.receive() == (2, b'\x01{"Width":80,"Height":25}')
+    assert await client.receive() == (2, b'\x03{"metadata":{},"status":"Success"}')
 
 
 @pytest.mark.parametrize("how", ["closed", "refused", "dies", "broken"])
-async def test_a_kubelet_that_fails_is_told_of_on_the_channel_for_errors(cluster: Any, how: str) -> None:
+async def test_kubelet_failure_is_sent_on_error_channel(cluster: Any, how: str) -> None:
     async def die(spdy: Spdy) -> None:
         if how == "broken":
             await spdy.opened(2)
-            await spdy.say("error", b"not JSON")
+            await spdy.send("error", b"not JSON")
 
     async def refuse(request: Request) -> Response:
         return Response(403, {}, b"no")
@@ -216,28 +216,28 @@ async def test_a_kubelet_that_fails_is_told_of_on_the_channel_for_errors(cluster
         await cluster.node("n", 1)
         await cluster.pod("p", "n")
     else:
-        await cluster.kubelet(refuse if how == "refused" else speaking(die))
+        await cluster.kubelet(refuse if how == "refused" else spdy_kubelet(die))
     client = Client()
     head = await client.connect(await cluster.listen(), f"{POD}/exec?command=x&stdout=1", V5)
     assert head.startswith(b"HTTP/1.1 101 ")
-    assert await client.hear() == (2, b"\x01")
-    _, told = await client.hear()
+    assert await client.receive() == (2, b"\x01")
+    _, told = await client.receive()
     assert (told[0], json.loads(told[1:])["reason"]) == (3, "InternalError")
-    assert (await client.hear())[0] == 8
+    assert (await client.receive())[0] == 8
     assert await cluster.counted("apiserver_stream_translator_requests_total", code="500") == 1
 
 
 @pytest.mark.parametrize("politely", [True, False])
-async def test_a_client_that_goes_ends_a_translated_command(cluster: Any, politely: bool) -> None:
+async def test_client_disconnect_closes_translated_exec(cluster: Any, politely: bool) -> None:
     async def wait(spdy: Spdy) -> None:
         await spdy.opened(2)
         with pytest.raises((EOFError, ConnectionError)):
             await spdy.next()
 
-    _, server = await cluster.kubelet(speaking(wait))
+    _, server = await cluster.kubelet(spdy_kubelet(wait))
     client = Client()
     await client.connect(await cluster.listen(), f"{POD}/exec?command=x&stdout=1", V5)
-    await client.hear()
+    await client.receive()
     await cluster.eventually(lambda: server.connections == 1)
     if politely:
         client.writer.write(frame(8, b"\x03\xe8"))
@@ -246,7 +246,7 @@ async def test_a_client_that_goes_ends_a_translated_command(cluster: Any, polite
     await cluster.eventually(lambda: server.connections == 0)
 
 
-async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
+async def test_port_forward_is_tunneled(cluster: Any) -> None:
     async def echo(stream: DuplexStream) -> None:
         while (piece := await stream.read(1 << 16)) != b"end":
             await stream.write(piece.upper())
@@ -259,16 +259,16 @@ async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
     client = Client()
     head = await client.connect(await cluster.listen(), f"{POD}/portforward", "SPDY/3.1+portforward.k8s.io")
     assert b"sec-websocket-protocol: SPDY/3.1+portforward.k8s.io\r\n" in head
-    client.say(b"abc" * 50_000)
+    client.send(b"abc" * 50_000)
     heard = b""
     while len(heard) < 150_000:
-        opcode, data = await client.hear()
+        opcode, data = await client.receive()
         assert opcode == 2
         heard += data
     assert heard == b"ABC" * 50_000
     assert kubelet.asked[0].values("x-stream-protocol-version") == ("portforward.k8s.io",)
-    client.say(b"end")
-    assert await client.hear() == (8, b"\x03\xe8")
+    client.send(b"end")
+    assert await client.receive() == (8, b"\x03\xe8")
     await cluster.eventually(lambda: server.connections == 0)
     assert await cluster.counted("apiserver_stream_tunnel_requests_total", code="101") == 1
 
@@ -282,7 +282,7 @@ async def test_ports_go_through_a_tunnel(cluster: Any) -> None:
         (("--feature-gates=TranslateStreamCloseWebsocketRequests=false,PortForwardWebsockets=false",), (), True),
     ],
 )
-async def test_who_speaks_websocket_is_decided_by_the_node_and_by_features(
+async def test_websocket_translation_depends_on_node_and_features(
     make_cluster: Any, flags: Any, features: Any, passed: bool
 ) -> None:
     async def refuse(request: Request) -> Response:
@@ -295,13 +295,13 @@ async def test_who_speaks_websocket_is_decided_by_the_node_and_by_features(
             client = Client()
             await client.connect(port, url, protocol)
             if not passed and protocol == V5:
-                await client.hear()
-                await client.hear()
+                await client.receive()
+                await client.receive()
         assert [asked.headers["upgrade"] == "websocket" for asked in kubelet.asked] == [passed, passed]
 
 
-def heard(sent: bytes) -> list[Piece]:
-    """Return the pieces that a server hears of what a client sends before it goes."""
+def received_pieces(sent: bytes) -> list[Piece]:
+    """Return the pieces that a server receives from a client before it disconnects."""
     found: list[Piece] = []
 
     async def hear() -> None:
@@ -326,14 +326,14 @@ def heard(sent: bytes) -> list[Piece]:
 
 
 @given(st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), max_size=4), st.integers(0, 2**32 - 1))
-def test_messages_arrive_whole_whatever_their_frames(messages: list[list[bytes]], mask: int) -> None:
+def test_fragmented_messages_are_reassembled(messages: list[list[bytes]], mask: int) -> None:
     sent = b""
     for parts in messages:
         for at, part in enumerate(parts):
             sent += frame(0 if at else 2, part, final=at == len(parts) - 1, mask=mask.to_bytes(4, "big"))
             sent += frame(10, b"pong")
     found: list[bytes] = []
-    for data, begins, _ in heard(sent):
+    for data, begins, _ in received_pieces(sent):
         found = [*found, data] if begins else [*found[:-1], found[-1] + data]
     assert found == [b"".join(parts) for parts in messages]
 
@@ -342,19 +342,19 @@ def test_messages_arrive_whole_whatever_their_frames(messages: list[list[bytes]]
     "sent",
     [
         b"\x82\x01a",  # not masked
-        frame(0, b"x"),  # goes on with nothing
+        frame(0, b"x"),  # continues no message
         frame(2, b"x", final=False) + frame(2, b"y"),
         frame(9, b"x", final=False),
         frame(9, b"x" * 126),
         b"\xc2" + frame(2, b"x")[1:],
     ],
 )
-def test_what_breaks_the_rules_ends_it(sent: bytes) -> None:
+def test_protocol_violation_closes_connection(sent: bytes) -> None:
     with pytest.raises(ProtocolError):
-        heard(sent)
+        received_pieces(sent)
 
 
-async def test_a_connection_that_the_kubelet_leaves_ends() -> None:
+async def test_goaway_of_kubelet_ends_connection() -> None:
     ours, theirs = pipe()
     await theirs.write((0x8003_0007).to_bytes(4, "big") + (8).to_bytes(4, "big") + bytes(8))
     with pytest.raises(ConnectionResetError, match="leaves"):

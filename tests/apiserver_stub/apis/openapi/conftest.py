@@ -1,4 +1,4 @@
-"""The descriptions of the built-in kinds, read as a client reads them."""
+"""OpenAPI of the built-in kinds, read as by a client."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,13 +16,13 @@ Ask = Callable[..., Response]
 
 @pytest.fixture(scope="session")
 def kinds() -> ResourceRegistry:
-    """The built-in kinds; not to be added to."""
+    """The built-in kinds; tests must not add to them."""
     return built_in()
 
 
 @pytest.fixture(scope="session")
 def ask(kinds: ResourceRegistry) -> Ask:
-    """Ask for a path with headers and query, of another `OpenApi` if one is given."""
+    """Request a path with headers and query; `of` is another `OpenApi`."""
     shared = OpenApi(kinds)
 
     def asked(path: str, *, of: OpenApi = shared, query: dict[str, str] | None = None, **headers: str) -> Response:
@@ -48,5 +48,5 @@ def read(ask: Ask) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def core(read: Callable[[str], Any]) -> Any:
-    """The description of the core version."""
+    """The OpenAPI v3 document of the core version."""
     return read("/openapi/v3/api/v1")

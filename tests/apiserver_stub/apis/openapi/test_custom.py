@@ -1,6 +1,4 @@
-"""Descriptions of custom resources: those a real API server of Kubernetes 1.36 made of the same definitions, but for
-the sentences.
-"""
+"""OpenAPI of custom resources equals that of kube-apiserver 1.36, except for descriptions."""
 
 import asyncio
 import json
@@ -15,13 +13,13 @@ from apiserver_stub.apis.openapi import OpenApi
 from apiserver_stub.kinds.registry import ResourceRegistry
 from controller_manager.common.api.tree import Tree
 from controller_manager.common.api.wire import Request
-from tests.apiserver_stub.apis.openapi.trees import bare, without_empty_defaults
+from tests.apiserver_stub.apis.openapi.normalization import without_descriptions, without_empty_defaults
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "custom.jsonl").read_text().splitlines()]
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
-def described(definition: Tree) -> OpenApi:
+def documents_of(definition: Tree) -> OpenApi:
     kinds = ResourceRegistry()
     for kind in resources_of(definition):
         kinds.add(kind)
@@ -36,53 +34,53 @@ def ask(documents: OpenApi, path: str, accept: str = "application/json") -> byte
     return response.body
 
 
-def told(document: Any, schemas: Any, about: Any) -> Any:
-    """Return what a document says of the kind and its lists, and the actions on its paths."""
+def summary_of(document: Any, schemas: Any, about: Any) -> Any:
+    """Return the kind and its lists in a document, and the actions of its paths."""
     actions = {
         path: sorted([method, found["x-kubernetes-action"]] for method, found in item.items() if method != "parameters")
         for path, item in document["paths"].items()
         if path in about["paths"] or "/watch/" in path
     }
-    return {"schemas": bare({name: schemas.get(name) for name in about["schemas"]}), "paths": actions}
+    return {"schemas": without_descriptions({name: schemas.get(name) for name in about["schemas"]}), "paths": actions}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-def test_version_3_is_that_of_the_real_server(row: Any) -> None:
-    documents, group = described(row["definition"]), row["definition"]["spec"]["group"]
+def test_v3_matches_kube_apiserver(row: Any) -> None:
+    documents, group = documents_of(row["definition"]), row["definition"]["spec"]["group"]
     for version, expected in row["openapi"]["3"].items():
         found = json.loads(ask(documents, f"/openapi/v3/apis/{group}/{version}"))
-        assert told(found, found["components"]["schemas"], expected) == expected
+        assert summary_of(found, found["components"]["schemas"], expected) == expected
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "2" in row["openapi"]], ids=lambda row: row["what"])
-def test_version_2_is_that_of_the_real_server(row: Any) -> None:
-    found = json.loads(ask(described(row["definition"]), "/openapi/v2"))
+def test_v2_matches_kube_apiserver(row: Any) -> None:
+    found = json.loads(ask(documents_of(row["definition"]), "/openapi/v2"))
     for version, expected in row["openapi"]["2"].items():
-        said = told(found, found["definitions"], expected)
+        said = summary_of(found, found["definitions"], expected)
         said["paths"] = {path: actions for path, actions in said["paths"].items() if f"/{version}/" in path}
         assert said == expected
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["what"])
-def test_it_is_valid_and_a_message_too(row: Any) -> None:
-    documents, spec = described(row["definition"]), row["definition"]["spec"]
+def test_document_is_valid_and_encodes_as_protobuf(row: Any) -> None:
+    documents, spec = documents_of(row["definition"]), row["definition"]["spec"]
     found = json.loads(ask(documents, f"/openapi/v3/apis/{spec['group']}/{spec['versions'][0]['name']}"))
     OpenAPIV30SpecValidator(without_empty_defaults(found)).validate()
     assert spec["names"]["kind"].encode() in ask(documents, "/openapi/v2", PROTOBUF)
 
 
-def test_the_sentences_of_a_schema_are_told() -> None:
+def test_schema_descriptions_are_served() -> None:
     row = ROWS[-1]
-    found = json.loads(ask(described(row["definition"]), "/openapi/v3/apis/oa.example.com/v1"))
+    found = json.loads(ask(documents_of(row["definition"]), "/openapi/v3/apis/oa.example.com/v1"))
     assert found["components"]["schemas"]["com.example.oa.v1.Whole"]["description"] == "Root desc"
 
 
 def operation(path: str, method: str) -> Any:
-    """An operation of the gizmos of version 3, with the names of its parameters in the query."""
+    """An operation of gizmos in version 3, with the names of its query parameters."""
     row = next(row for row in ROWS if row["what"] == "status and scale")
     spec = row["definition"]["spec"]
     version, plural = spec["versions"][0]["name"], spec["names"]["plural"]
-    document = json.loads(ask(described(row["definition"]), f"/openapi/v3/apis/{spec['group']}/{version}"))
+    document = json.loads(ask(documents_of(row["definition"]), f"/openapi/v3/apis/{spec['group']}/{version}"))
     assert document["info"] == {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
     assert list(document["components"]) == ["schemas"]
     scope = "/namespaces/{namespace}" if spec["scope"] == "Namespaced" else ""
@@ -92,7 +90,7 @@ def operation(path: str, method: str) -> Any:
     return {**found, "query": {one["name"] for one in parameters if one["in"] == "query"}}
 
 
-def test_operations_of_custom_resources_are_those_of_kubernetes() -> None:
+def test_operations_match_kube_apiserver() -> None:
     """Some differ from those of built-in kinds."""
     listing, deleting = operation("", "get"), operation("", "delete")
     assert list(listing["responses"]["200"]["content"]) == ["application/json", "application/yaml"]

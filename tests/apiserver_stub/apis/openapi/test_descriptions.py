@@ -1,4 +1,4 @@
-"""What people read in `kubectl explain`: one sentence for each definition they use daily, and for all its fields."""
+"""Descriptions for `kubectl explain`: one sentence for each common definition and all its fields."""
 
 import json
 import re
@@ -16,25 +16,25 @@ DESCRIBED: dict[str, dict[str, str]] = json.loads(TEXT)
 DEFINITIONS = built_in()
 SENTENCES = [(f"{short}.{field}", sentence) for short, told in DESCRIBED.items() for field, sentence in told.items()]
 LONGEST = 200
-# What is left out: values nobody asks about by themselves, versions that may still go, and lists.
+# Left out: types that are seldom looked up by themselves, versions that may be removed, and lists.
 SCALARS = ("api.resource.Quantity", "runtime.RawExtension", "util.intstr.IntOrString", "version.Info")
 LESSER = re.compile(r"\.v\d+(alpha|beta)\d+\.|List$")
 
 
-def test_every_definition_of_a_stable_version_is_described(read: Callable[[str], Any]) -> None:
+def test_every_stable_definition_is_described(read: Callable[[str], Any]) -> None:
     served = read("/openapi/v2")["definitions"]
     silent = {name for name, schema in served.items() if "description" not in schema and not LESSER.search(name)}
     assert {name for name in silent if not name.endswith(SCALARS)} == set()
 
 
-def test_only_what_is_there_is_described() -> None:
+def test_descriptions_name_existing_fields() -> None:
     for short, told in DESCRIBED.items():
         fields = set(DEFINITIONS[full_name(short)].get("fields", ()))
         assert set(told) - fields == {""}, short
 
 
 @pytest.mark.parametrize("dialect", [V2, V3], ids=["v2", "v3"])
-def test_the_whole_and_every_field_are_served_with_a_sentence(dialect: Dialect) -> None:
+def test_described_definitions_cover_every_field(dialect: Dialect) -> None:
     for short, told in DESCRIBED.items():
         schema = dialect.definition(DEFINITIONS, full_name(short))
         assert schema["description"] == told[""]
@@ -42,7 +42,7 @@ def test_the_whole_and_every_field_are_served_with_a_sentence(dialect: Dialect) 
         assert silent == set(), short
 
 
-def test_what_is_said_is_one_sentence() -> None:
+def test_each_description_is_one_sentence() -> None:
     for where, sentence in SENTENCES:
         assert sentence.endswith("."), where
         assert not re.search(r"\. [A-Z]|\n", sentence), where
@@ -50,8 +50,8 @@ def test_what_is_said_is_one_sentence() -> None:
         assert sentence[0].isupper() or not sentence[0].isalpha(), where
 
 
-def test_the_file_is_sorted_with_a_line_for_each_field() -> None:
-    """So that a change of one sentence is a change of one line."""
+def test_file_is_sorted_with_one_field_per_line() -> None:
+    """A change of one sentence is then a change of one line."""
     parts = [f"{json.dumps(short)}: {{\n{_lines(told)}\n}}" for short, told in sorted(DESCRIBED.items())]
     assert "".join(["{\n", ",\n".join(parts), "\n}\n"]) == TEXT
 

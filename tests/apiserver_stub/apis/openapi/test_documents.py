@@ -1,4 +1,4 @@
-"""Both versions of OpenAPI: valid by their standards, complete in their references, true in their details."""
+"""OpenAPI versions 2 and 3: valid, with complete references and correct details."""
 
 import hashlib
 import json
@@ -12,11 +12,11 @@ from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidat
 from apiserver_stub.apis.openapi import Media, OpenApi
 from apiserver_stub.apis.openapi.operation import root_of
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
-from tests.apiserver_stub.apis.openapi.trees import bare, without_empty_defaults
+from tests.apiserver_stub.apis.openapi.normalization import without_descriptions, without_empty_defaults
 
 Read = Callable[[str], Any]
 POD = "io.k8s.api.core.v1.Pod"
-# Digests of what kube-apiserver 1.36 publishes, see `test_paths_are_those_of_kubernetes`.
+# Digests of what kube-apiserver 1.36 publishes, see `test_paths_match_kube_apiserver`.
 PATHS = {
     "api/v1": "624c5939fee4b4a0",
     "api": "e210d105c2f4cdaf",
@@ -112,18 +112,18 @@ def test_version_2_is_valid(read: Read) -> None:
 
 
 @pytest.mark.parametrize("root", GROUP_VERSIONS)
-def test_every_reference_leads_somewhere(read: Read, root: str) -> None:
+def test_v3_references_resolve(read: Read, root: str) -> None:
     whole = read(f"/openapi/v3/{root}")
     known = {f"#/components/schemas/{name}" for name in whole["components"]["schemas"]}
     assert set(refs(whole)) <= known
 
 
-def test_every_reference_of_version_2_leads_somewhere(read: Read) -> None:
+def test_v2_references_resolve(read: Read) -> None:
     whole = read("/openapi/v2")
     assert set(refs(whole)) <= {f"#/definitions/{name}" for name in whole["definitions"]}
 
 
-def test_every_kind_is_there_with_its_list(read: Read, kinds: ResourceRegistry) -> None:
+def test_every_kind_is_defined_with_its_list(read: Read, kinds: ResourceRegistry) -> None:
     for kind in kinds.all():
         schemas = read(f"/openapi/v3/{root_of(kind.group, kind.version)}")["components"]["schemas"]
         found = {
@@ -135,7 +135,7 @@ def test_every_kind_is_there_with_its_list(read: Read, kinds: ResourceRegistry) 
         assert "list" not in kind.verbs or (kind.group, kind.version, kind.list_kind) in found
 
 
-def test_a_patch(core: Any) -> None:
+def test_patch_operation(core: Any) -> None:
     """API concepts, Update operations: the four kinds of patches."""
     item = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]
     patch = item["patch"]
@@ -153,7 +153,7 @@ def test_a_patch(core: Any) -> None:
     assert list(patch["responses"]) == ["200", "201", "401"]
 
 
-def test_a_list_may_be_a_stream(core: Any) -> None:
+def test_list_operation_offers_stream_media_types(core: Any) -> None:
     listing = core["paths"]["/api/v1/pods"]["get"]
     content = listing["responses"]["200"]["content"]
     assert list(content) == [
@@ -163,7 +163,7 @@ def test_a_list_may_be_a_stream(core: Any) -> None:
     assert {schema["schema"]["$ref"] for schema in content.values()} == {f"#/components/schemas/{POD}List"}
 
 
-def test_every_parameter_of_the_document_is_told(core: Any) -> None:
+def test_operations_list_their_query_parameters(core: Any) -> None:
     """API concepts, Query parameters."""
     paths = core["paths"]
     pods, pod = paths["/api/v1/namespaces/{namespace}/pods"], paths["/api/v1/namespaces/{namespace}/pods/{name}"]
@@ -222,13 +222,13 @@ def test_every_parameter_of_the_document_is_told(core: Any) -> None:
         ("io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference", "uid", {"type": "string", "default": ""}),
     ],
 )  # fmt: skip
-def test_a_field(core: Any, definition: str, field: str, schema: Any) -> None:
+def test_field_schema(core: Any, definition: str, field: str, schema: Any) -> None:
     found = dict(core["components"]["schemas"][definition]["properties"][field])
     assert found.pop("description")
     assert found == schema
 
 
-def test_definitions_of_scalars(core: Any) -> None:
+def test_scalar_definitions(core: Any) -> None:
     schemas = core["components"]["schemas"]
     quantity = schemas["io.k8s.apimachinery.pkg.api.resource.Quantity"]
     either = schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]
@@ -236,7 +236,7 @@ def test_definitions_of_scalars(core: Any) -> None:
     assert either == {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}
 
 
-def test_a_kind(core: Any) -> None:
+def test_kind_definition(core: Any) -> None:
     pod = core["components"]["schemas"][POD]
     assert pod["x-kubernetes-group-version-kind"] == [{"group": "", "kind": "Pod", "version": "v1"}]
     assert pod["properties"]["metadata"]["default"] == {}
@@ -247,7 +247,7 @@ def test_a_kind(core: Any) -> None:
     assert profile["x-kubernetes-unions"][0]["discriminator"] == "type"
 
 
-def test_version_2_tells_the_same_in_its_own_words(read: Read, core: Any) -> None:
+def test_version_2_and_version_3_agree(read: Read, core: Any) -> None:
     whole = read("/openapi/v2")
     older, newer = whole["definitions"][POD], core["components"]["schemas"][POD]
     assert older["properties"].keys() == newer["properties"].keys()
@@ -260,13 +260,13 @@ def test_version_2_tells_the_same_in_its_own_words(read: Read, core: Any) -> Non
     assert put["produces"] == ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]
 
 
-def test_defaults_and_enums_are_those_of_kubernetes(read: Read) -> None:
+def test_defaults_and_enums_match_kube_apiserver(read: Read) -> None:
     """`values.jsonl` has those that kube-apiserver 1.36 publishes in version 3."""
     rows = map(json.loads, (Path(__file__).parent / "data" / "values.jsonl").read_text().splitlines())
     assert published(read) == {row["definition"]: row["values"] for row in rows}
 
 
-def test_version_2_has_the_enums_of_version_3_and_no_defaults(read: Read) -> None:
+def test_version_2_has_enums_of_version_3_but_no_defaults(read: Read) -> None:
     found = {name: dict(values(schema)) for name, schema in read("/openapi/v2")["definitions"].items()}
     enums = {
         (name, path): each["enum"] for name, held in published(read).items() for path, each in held.items()
@@ -278,12 +278,14 @@ def test_version_2_has_the_enums_of_version_3_and_no_defaults(read: Read) -> Non
 
 
 def digest(tree: Any) -> str:
-    return hashlib.sha256(json.dumps(bare(tree), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(without_descriptions(tree), sort_keys=True).encode()).hexdigest()
 
 
 @pytest.mark.parametrize(("root", "recorded"), PATHS.items())
-def test_paths_are_those_of_kubernetes(read: Read, root: str, recorded: str) -> None:
-    """All of an operation but its description: parameters, bodies, media types, responses, names and extensions."""
+def test_paths_match_kube_apiserver(read: Read, root: str, recorded: str) -> None:
+    """Everything in an operation except its description: parameters, bodies, media types, responses, names and
+    extensions.
+    """
     paths = read(f"/openapi/v3/{root}")["paths"]
     for item in paths.values():
         for operation in (item, *(value for key, value in item.items() if key != "parameters")):
@@ -291,7 +293,7 @@ def test_paths_are_those_of_kubernetes(read: Read, root: str, recorded: str) -> 
     assert digest(paths)[:16] == recorded
 
 
-def test_cbor_is_told_of_where_it_is_switched_on(kinds: ResourceRegistry, ask: Callable[..., Any]) -> None:
+def test_cbor_is_listed_only_if_enabled(kinds: ResourceRegistry, ask: Callable[..., Any]) -> None:
     body = ask("/openapi/v3/api/v1", of=OpenApi(kinds, Media(cbor=True))).body
     for media in (b'"application/cbor"', b'"application/cbor-seq"', b'"application/apply-patch+cbor"'):
         assert media in body

@@ -1,4 +1,4 @@
-"""Descriptions of others: what is taken over of them, and how they get along with ours."""
+"""OpenAPI of aggregated servers: the parts that are merged, and name conflicts."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def document(**more: Any) -> dict[str, Any]:
     return {"swagger": "2.0", "paths": paths, "definitions": definitions, **more}
 
 
-def test_only_its_paths_and_what_they_need() -> None:
+def test_part_has_own_paths_and_referenced_definitions() -> None:
     found = part_of(document(), ROOT)
     assert list(found.paths) == [f"{ROOT}/foos"]
     assert list(found.definitions) == ["Foo", "Spec"]
 
 
-def test_parameters_of_the_whole_document_are_where_they_are_used() -> None:
+def test_shared_parameters_are_inlined() -> None:
     shared = {"limit-1": {"name": "limit", "in": "query", "type": "integer", "uniqueItems": True}}
     item = {"get": operation(parameters=[{"$ref": "#/parameters/limit-1"}, {"$ref": "#/parameters/gone"}])}
     found = part_of(document(paths={f"{ROOT}/foos": item}, parameters=shared), ROOT)
@@ -44,12 +44,12 @@ def test_parameters_of_the_whole_document_are_where_they_are_used() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, [], "x", {}, {"paths": 1}, {"paths": []}])
-def test_what_is_no_description(odd: Any) -> None:
+def test_document_without_paths_is_rejected(odd: Any) -> None:
     with pytest.raises(ValueError, match="it has no paths"):
         part_of(odd, ROOT)
 
 
-def test_what_is_odd_in_a_description_is_left_out() -> None:
+def test_unknown_parts_of_document_are_dropped() -> None:
     odd = {
         "get": operation(tags="x", description=5, parameters=[1, {"in": "cookie"}], surprise={}),
         "post": 1,
@@ -63,7 +63,7 @@ def test_what_is_odd_in_a_description_is_left_out() -> None:
     assert gnostic.Writer(gnostic.V2).message("Document", whole)
 
 
-def test_one_that_is_too_deep() -> None:
+def test_too_deep_document_is_rejected() -> None:
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"properties": {"a": deep}}
@@ -71,7 +71,7 @@ def test_one_that_is_too_deep() -> None:
         part_of(document(definitions={"Foo": deep}), ROOT)
 
 
-def test_definitions_by_the_same_name() -> None:
+def test_definitions_of_the_same_name_are_renamed() -> None:
     ours = {"paths": {"/a": {"get": 1}}, "definitions": {"Foo": {"description": "ours"}, "Spec": {"type": "string"}}}
     same = GroupPaths({f"{ROOT}/foos": {"get": operation()}}, {"Foo": {"description": "theirs"}})
     other = GroupPaths(
@@ -92,7 +92,7 @@ def test_definitions_by_the_same_name() -> None:
     assert ours["definitions"]["Foo"] == {"description": "ours"}
 
 
-def test_the_same_in_version_3() -> None:
+def test_version_2_part_is_converted_to_version_3() -> None:
     parameters = [
         {"in": "body", "name": "body", "required": True, "schema": REF},
         {"in": "query", "name": "dryRun", "type": "string", "uniqueItems": True, "description": "try"},

@@ -1,4 +1,4 @@
-"""Descriptions as protobuf, read with the numbers of the messages."""
+"""OpenAPI as protobuf, read by field numbers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ OLDER, NEWER = (gnostic.Writer(messages) for messages in (gnostic.V2, gnostic.V3
 
 
 def inner(data: bytes, *numbers: int) -> Iterator[bytes]:
-    """Every value at a path of field numbers."""
+    """All values at a path of field numbers."""
     if not numbers:
         yield data
         return
@@ -29,7 +29,7 @@ def whole(ask: Callable[..., Any]) -> bytes:
     return body
 
 
-def test_a_patch_says_its_kind_and_parameters(whole: bytes) -> None:
+def test_patch_message_has_kind_and_parameters(whole: bytes) -> None:
     paths = {next(inner(item, 1)).decode(): item for item in inner(whole, 8, 2)}
     patch = next(inner(paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"], 2, 8))
     assert list(inner(patch, 8, 1, 2, 3, 4)) == [b"dryRun", b"fieldManager", b"fieldValidation", b"force"]
@@ -39,7 +39,7 @@ def test_a_patch_says_its_kind_and_parameters(whole: bytes) -> None:
     assert about == {"group": "apps", "version": "v1", "kind": "Deployment"}
 
 
-def test_a_definition(whole: bytes) -> None:
+def test_definition_message(whole: bytes) -> None:
     named = {next(inner(one, 1)).decode(): next(inner(one, 2)) for one in inner(whole, 9, 1)}
     spec = named["io.k8s.api.core.v1.PodSpec"]
     assert list(inner(spec, 19)) == [b"containers"]
@@ -49,7 +49,7 @@ def test_a_definition(whole: bytes) -> None:
     assert list(inner(properties[b"nodeSelector"], 21, 1, 22, 1)) == [b"string"]
 
 
-def test_version_3(ask: Callable[..., Any]) -> None:
+def test_version_3_is_served_as_protobuf(ask: Callable[..., Any]) -> None:
     media = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
     response = ask("/openapi/v3/apis/apps/v1", accept=media)
     assert response.headers["content-type"] == media
@@ -72,16 +72,16 @@ def test_version_3(ask: Callable[..., Any]) -> None:
         ({}, b""),
     ],
 )
-def test_defaults_of_version_3(default: Any, written: bytes) -> None:
+def test_version_3_default_message(default: Any, written: bytes) -> None:
     assert NEWER.message("Schema", {"default": default}) == written
 
 
-def test_security_and_flags() -> None:
+def test_security_and_required_are_encoded() -> None:
     assert OLDER.message("Document", {"security": [{"A": []}]}) == b"\x62\x07\x0a\x05\x0a\x01A\x12\x00"
     assert OLDER.message("Body", {"required": True}) == b"\x20\x01"
     assert OLDER.message("Body", {"required": False}) == b""
 
 
-def test_what_the_messages_have_no_room_for_is_noticed() -> None:
+def test_unknown_schema_field_is_an_error() -> None:
     with pytest.raises(KeyError):
         OLDER.message("Schema", {"oneOf": []})

@@ -1,4 +1,4 @@
-"""The pages of the descriptions: addresses, forms, what may be kept, and that they follow the kinds."""
+"""OpenAPI endpoints: paths, media types, caching, and added kinds."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 PROTOBUF_3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 
 
-def test_the_index_leads_to_every_document(read: Read, ask: Callable[..., Any]) -> None:
+def test_index_lists_every_document(read: Read, ask: Callable[..., Any]) -> None:
     paths = read("/openapi/v3")["paths"]
     assert {"api", "api/v1", "apis", "apis/apps", "apis/apps/v1", "apis/autoscaling/v2", "version"} <= paths.keys()
     for root, entry in paths.items():
@@ -32,20 +32,20 @@ def test_the_index_leads_to_every_document(read: Read, ask: Callable[..., Any]) 
         assert all(served.startswith(f"/{root}/") for served in msgspec.json.decode(response.body)["paths"])
 
 
-def test_without_a_hash_nothing_is_said_of_keeping(ask: Callable[..., Any]) -> None:
+def test_response_without_hash_is_not_cacheable(ask: Callable[..., Any]) -> None:
     response = ask("/openapi/v3/api/v1")
     assert (response.headers["content-type"], response.headers["vary"]) == ("application/json", "Accept")
     assert not {"cache-control", "expires"} & response.headers.keys()
 
 
-def test_an_old_hash_leads_to_the_new_one(ask: Callable[..., Any], read: Read) -> None:
+def test_outdated_hash_is_redirected(ask: Callable[..., Any], read: Read) -> None:
     response = ask("/openapi/v3/apis/apps/v1", query={"hash": "OLD"})
     assert response.status == 301
     assert response.headers["location"] == read("/openapi/v3")["paths"]["apis/apps/v1"]["serverRelativeURL"]
 
 
 @pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1"])
-def test_what_has_not_changed_is_not_sent_again(ask: Callable[..., Any], path: str) -> None:
+def test_matching_etag_gets_304(ask: Callable[..., Any], path: str) -> None:
     tag = ask(path).headers["etag"]
     again = ask(path, if_none_match=tag)
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
@@ -63,12 +63,12 @@ def test_what_has_not_changed_is_not_sent_again(ask: Callable[..., Any], path: s
         ("/openapi/v3/apis/apps/v1", PROTOBUF_3.replace("3.v1", "3@v1"), PROTOBUF_3),
     ],
 )
-def test_the_best_offered_form_is_sent(ask: Callable[..., Any], path: str, accept: str, media: str) -> None:
+def test_preferred_media_type_is_served(ask: Callable[..., Any], path: str, accept: str, media: str) -> None:
     assert ask(path, accept=accept).headers["content-type"] == media
 
 
 @pytest.mark.parametrize(("path", "accept"), [("/openapi/v2", "text/html"), ("/openapi/v3/api/v1", PROTOBUF_2)])
-def test_other_forms_are_refused(ask: Callable[..., Any], path: str, accept: str) -> None:
+def test_other_media_types_are_not_acceptable(ask: Callable[..., Any], path: str, accept: str) -> None:
     with pytest.raises(NotAcceptable, match="protobuf"):
         ask(path, accept=accept)
 
@@ -79,14 +79,14 @@ def test_other_documents_are_not_found(ask: Callable[..., Any], path: str) -> No
         ask(f"/openapi/v3{path}")
 
 
-def test_other_paths_are_somebody_elses(kinds: ResourceRegistry) -> None:
+def test_other_paths_are_not_handled(kinds: ResourceRegistry) -> None:
     assert asyncio.run(OpenApi(kinds).answer(Request("GET", "/openapi"), "/openapi")) is None
 
 
-def test_definitions_are_read_when_the_first_document_is_asked_for(
+def test_definitions_are_read_at_first_request(
     kinds: ResourceRegistry, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Servers start, and serve objects, without them."""
+    """Servers start, and serve objects, without reading them."""
     read: list[bool] = []
     monkeypatch.setattr(handler, "built_in", lambda: read.append(True) or definitions.built_in())
     descriptions = OpenApi(kinds)
@@ -97,7 +97,7 @@ def test_definitions_are_read_when_the_first_document_is_asked_for(
     assert read == [True]
 
 
-def test_they_follow_the_kinds(ask: Callable[..., Any]) -> None:
+def test_documents_follow_added_and_removed_kinds(ask: Callable[..., Any]) -> None:
     kinds = built_in()
     descriptions = OpenApi(kinds)
     before = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
@@ -141,7 +141,7 @@ CRON_TAB = {
 }
 
 
-def test_pages_about_the_keys_of_service_accounts_are_described_if_served(ask: Callable[..., Any]) -> None:
+def test_pages_of_service_account_keys_are_described(ask: Callable[..., Any]) -> None:
     pages = ("/.well-known/openid-configuration", "/openid/v1/jwks", "/metrics")
     descriptions = OpenApi(built_in(), pages=pages)
     paths = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
@@ -153,7 +153,7 @@ def test_pages_about_the_keys_of_service_accounts_are_described_if_served(ask: C
     assert list(keys["responses"]["200"]["content"]) == ["application/jwk-set+json"]
 
 
-def test_a_kind_without_a_definition_is_described_by_its_schema(ask: Callable[..., Any]) -> None:
+def test_kind_without_definition_uses_its_schema(ask: Callable[..., Any]) -> None:
     kinds = built_in()
     deployment = kinds.find("apps", "v1", "deployments")
     assert deployment is not None

@@ -1,4 +1,4 @@
-"""What clients are told can be done: names that generated clients have, paths that the server understands."""
+"""Operations in OpenAPI: names of the generated clients, and paths that the server can route."""
 
 import inspect
 import re
@@ -19,17 +19,17 @@ LITERALS = re.compile(r"def _(\w+)_serialize\(.*?method='(\w+)',\s+resource_path
 
 
 @pytest.fixture(scope="module")
-def told(kinds: ResourceRegistry) -> dict[str, OpenAPIOperation]:
+def operation_of(kinds: ResourceRegistry) -> dict[str, OpenAPIOperation]:
     found = [one for kind in kinds.all() for one in operations(kind, DEFINITIONS)]
     by_name = {one.name: one for one in found}
     assert len(by_name) == len(found), "the name of an operation is unique"
     return by_name
 
 
-def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[str, OpenAPIOperation]) -> None:
+def test_operations_match_the_generated_client(operation_of: dict[str, OpenAPIOperation]) -> None:
     """The functions of the official Python client are generated from the names of operations."""
     checked = 0
-    for one in (one for one in told.values() if one.action not in ("watch", "watchlist")):
+    for one in (one for one in operation_of.values() if one.action not in ("watch", "watchlist")):
         group, version = one.tag.split("_")
         words = group[:1].upper() + group[1:] + version.capitalize()
         function = _snake(one.name.replace(words, "", 1))
@@ -38,11 +38,9 @@ def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[st
     assert checked > 400
 
 
-def test_the_server_understands_every_path_it_tells_of(
-    told: dict[str, OpenAPIOperation], kinds: ResourceRegistry
-) -> None:
+def test_every_listed_path_can_be_routed(operation_of: dict[str, OpenAPIOperation], kinds: ResourceRegistry) -> None:
     """API concepts, Resource URI shapes."""
-    for one in told.values():
+    for one in operation_of.values():
         path = one.path.format(name="some", namespace="any", path="there")
         kind, part = resolve(RequestInfo.of(one.method.upper(), path, last_values(())), kinds)
         body = part or kind
@@ -66,10 +64,14 @@ def test_the_server_understands_every_path_it_tells_of(
         ("connectCoreV1PostNamespacedPodExec", "connect", ("", "v1", "PodExecOptions"), ("200",)),
     ],
 )  # fmt: skip
-def test_an_operation(
-    told: dict[str, OpenAPIOperation], name: str, action: str, about: tuple[str, str, str], codes: tuple[str, ...]
+def test_operation_has_action_kind_and_codes(
+    operation_of: dict[str, OpenAPIOperation],
+    name: str,
+    action: str,
+    about: tuple[str, str, str],
+    codes: tuple[str, ...],
 ) -> None:
-    assert (told[name].action, told[name].about, told[name].codes) == (action, about, codes)
+    assert (operation_of[name].action, operation_of[name].about, operation_of[name].codes) == (action, about, codes)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +86,8 @@ def test_an_operation(
         ("listCoreV1Node", "io.k8s.api.core.v1.NodeList"),
     ],
 )
-def test_what_comes_out(told: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
-    assert told[name].answer == answer
+def test_operation_returns_kind(operation_of: dict[str, OpenAPIOperation], name: str, answer: str) -> None:
+    assert operation_of[name].answer == answer
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_what_comes_out(told: dict[str, OpenAPIOperation], name: str, answer: st
         ("version", "getCodeVersion", "version"),
     ],
 )
-def test_the_pages(path: str, name: str, tag: str) -> None:
+def test_page_operation(path: str, name: str, tag: str) -> None:
     found = page(path)
     assert (found.path, found.name, found.tag) == (f"/{path}/", name, tag)
     assert found.answer in DEFINITIONS
@@ -117,8 +119,10 @@ def test_the_pages(path: str, name: str, tag: str) -> None:
         ("readCoreV1NamespacedPod", ["pretty"]),
     ],
 )  # fmt: skip
-def test_query_parameters(told: dict[str, OpenAPIOperation], name: str, parameters: list[str]) -> None:
-    assert [found for found, place in told[name].parameters if place == "query"] == parameters
+def test_operation_query_parameters(
+    operation_of: dict[str, OpenAPIOperation], name: str, parameters: list[str]
+) -> None:
+    assert [found for found, place in operation_of[name].parameters if place == "query"] == parameters
 
 
 @cache

@@ -1,4 +1,4 @@
-"""JWT authenticators as the server makes them of a file, whose issuers are in memory."""
+"""JWT authenticators, configured by a file as in the server, with issuers in memory."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -24,7 +24,7 @@ Tree = dict[str, Any]
 
 
 def rules(**changes: Any) -> Tree:
-    """One authenticator; a double underscore leads into an object."""
+    """One authenticator; a double underscore stands for a nested field."""
     tree: Tree = {
         "issuer": {"url": URL, "audiences": ["cluster"]},
         "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
@@ -45,8 +45,8 @@ def document(*authenticators: Tree, **more: Any) -> str:
     )
 
 
-class Judge:
-    """The authenticators that a file describes, which are running."""
+class RunningAuthenticators:
+    """The running authenticators of a file."""
 
     def __init__(self, file: Path, runtime: Runtime, algorithms: Sequence[str] = tuple(ALGORITHMS)) -> None:
         self.file = file
@@ -77,31 +77,33 @@ class Judge:
         return sum(found) if found else None
 
 
-Judging = Callable[..., AbstractAsyncContextManager[Judge]]
+RunAuthenticators = Callable[..., AbstractAsyncContextManager[RunningAuthenticators]]
 
 
 @pytest.fixture
 def issuer(monkeypatch: pytest.MonkeyPatch) -> Issuer:
-    """The issuer that all fetch from."""
+    """The issuer from which all documents are fetched."""
     found = Issuer()
     monkeypatch.setattr(authenticator, "Fetcher", lambda _authorities, _dialer: found)
     return found
 
 
 @pytest.fixture
-def judging(tmp_path: Path, issuer: Issuer) -> Judging:
+def run_authenticators(tmp_path: Path, issuer: Issuer) -> RunAuthenticators:
     """Run the authenticators of a document."""
 
     @asynccontextmanager
-    async def run(text: str = "", algorithms: Sequence[str] = tuple(ALGORITHMS)) -> AsyncIterator[Judge]:
+    async def run(
+        text: str = "", algorithms: Sequence[str] = tuple(ALGORITHMS)
+    ) -> AsyncIterator[RunningAuthenticators]:
         file = tmp_path / "authentication.json"
         file.write_text(text or document(rules()))
-        judge = Judge(file, Runtime("test"), algorithms)
+        authn = RunningAuthenticators(file, Runtime("test"), algorithms)
         async with Tasks() as tasks:
-            tasks.start(judge.authentication.run(), name="authentication")
-            for connection in judge.authentication.authenticators.connections.values():
+            tasks.start(authn.authentication.run(), name="authentication")
+            for connection in authn.authentication.authenticators.connections.values():
                 await connection.provider.discovered(5)
-            yield judge
-        judge.offload.close()
+            yield authn
+        authn.offload.close()
 
     return run

@@ -1,4 +1,4 @@
-"""An issuer of tokens in memory, in place of the network, with keys that change and documents that go wrong."""
+"""A token issuer in memory instead of the network, with changing keys and faulty documents."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ EC_KEYS = {name: ec.generate_private_key(curve) for name, curve in CURVES.items(
 
 
 def jwk(private: Any, kid: str, **members: Any) -> dict[str, Any]:
-    """The public half of a key, as issuers publish it."""
+    """The public half of a key in the form that issuers publish."""
     algorithm: Any = RSAAlgorithm if isinstance(private, rsa.RSAPrivateKey) else ECAlgorithm
     if isinstance(private, ed25519.Ed25519PrivateKey):
         algorithm = OKPAlgorithm
@@ -45,7 +45,7 @@ class Issuer:
     asked: list[tuple[str, str]] = field(default_factory=list)
 
     def claims(self, **more: Any) -> dict[str, Any]:
-        """Claims that make a user; `None` takes one away."""
+        """Claims of a valid user; `None` removes one."""
         now = int(wall_seconds())
         claims = {"iss": URL, "aud": "cluster", "sub": "jane", "iat": now, "exp": now + 3600, **more}
         return {name: value for name, value in claims.items() if value is not None}
@@ -60,11 +60,11 @@ class Issuer:
         return f"{text}.{b64(get_default_algorithms()[algorithm].sign(text.encode(), signing))}"
 
     def count(self, url: str) -> int:
-        """How often a document was asked for."""
+        """The number of requests for a document."""
         return [one for one, _ in self.asked].count(url)
 
     async def get(self, url: str, token: str = "") -> Response:
-        """In place of `Fetcher.get`."""
+        """Replaces `Fetcher.get`."""
         self.asked.append((url, token))
         answer = self.answers.get(url, self._usual(url))
         if isinstance(answer, Callable):
@@ -76,11 +76,11 @@ class Issuer:
         return Response(200, self.headers, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
     def apart(self) -> "Issuer":
-        """In place of `Fetcher.apart`."""
+        """Replaces `Fetcher.apart`."""
         return self
 
     def close(self) -> None:
-        """In place of `Fetcher.close`."""
+        """Replaces `Fetcher.close`."""
 
     def _usual(self, url: str) -> Any:
         if url == DISCOVERY:

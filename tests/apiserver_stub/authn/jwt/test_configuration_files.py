@@ -1,4 +1,4 @@
-"""Files of authentication configurations, valid and invalid ones, with the recorded results of a real API server."""
+"""Valid and invalid authentication configuration files, with the results of kube-apiserver."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def rows(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("row", rows("files.jsonl"))
-def test_a_file_is_refused_for_the_fields_that_a_real_server_names(row: dict[str, Any]) -> None:
+def test_file_is_rejected_for_the_same_fields_as_upstream(row: dict[str, Any]) -> None:
     errors = ErrorList()
     if row.get("unreadable"):
         with pytest.raises(ConfigFileError):
@@ -35,13 +35,13 @@ def test_a_file_is_refused_for_the_fields_that_a_real_server_names(row: dict[str
     assert found or len(compiled) == len(configuration.jwt)
 
 
-def test_the_version_of_the_document_is_read_as_those_that_servers_know() -> None:
+def test_v1beta1_document_is_read() -> None:
     text = '{"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "AuthenticationConfiguration", "jwt": []}'
     assert parse(text.encode(), Path("file")).jwt == ()
 
 
 @pytest.mark.parametrize("row", rows("users.jsonl"))
-def test_claims_make_the_user_that_they_make_of_a_real_server(row: dict[str, Any]) -> None:
+def test_claims_map_to_the_same_user_as_upstream(row: dict[str, Any]) -> None:
     errors = ErrorList()
     configuration = parse(row["file"].encode(), Path("file"))
     compiled = check(configuration, (), errors)

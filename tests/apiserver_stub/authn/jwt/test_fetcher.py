@@ -1,4 +1,4 @@
-"""Documents over TLS on loopback: what is believed, what is followed, and what is bounded."""
+"""Documents fetched over TLS on loopback: trust, redirects and limits."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ from tests.apiserver_stub.webhooks.webhook_server import self_signed
 
 
 class Server:
-    """Answers by path, and notes the credentials that it is shown."""
+    """Answers by path, and records the credentials it receives."""
 
     def __init__(self) -> None:
         self.root = ""
@@ -77,7 +77,7 @@ async def test_documents_and_their_headers_are_fetched(tmp_path: Path) -> None:
         documents.close()
 
 
-async def test_credentials_are_shown_to_no_other_host(tmp_path: Path) -> None:
+async def test_credentials_are_not_sent_to_another_host(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, ca):
         documents = Fetcher(ca)
         assert (await documents.get(f"{server.root}/away", "secret")).body == b"good"
@@ -86,7 +86,7 @@ async def test_credentials_are_shown_to_no_other_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/none", "/large", "/down", "/round", "/lost"])
-async def test_what_is_no_document_is_an_error(tmp_path: Path, path: str) -> None:
+async def test_invalid_response_is_an_error(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path) as (server, ca):
         documents = Fetcher(ca)
         with pytest.raises(FetchError):
@@ -95,7 +95,7 @@ async def test_what_is_no_document_is_an_error(tmp_path: Path, path: str) -> Non
         documents.close()
 
 
-async def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_server_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher, "_TIMEOUT", 0.2)
     async with serving(tmp_path) as (server, ca):
         documents = Fetcher(ca)
@@ -105,7 +105,7 @@ async def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pyte
         documents.close()
 
 
-async def test_an_authority_that_is_not_known_is_not_believed(tmp_path: Path) -> None:
+async def test_server_of_unknown_ca_is_rejected(tmp_path: Path) -> None:
     other, _ = self_signed("127.0.0.1")
     async with serving(tmp_path) as (server, _):
         documents = Fetcher(other.decode())
@@ -127,13 +127,13 @@ async def test_an_authority_that_is_not_known_is_not_believed(tmp_path: Path) ->
         ("https://a:x/", "Port could not be cast"),
     ],
 )
-async def test_urls_that_are_not_fetched(url: str, why: str) -> None:
+async def test_unsupported_url_is_rejected(url: str, why: str) -> None:
     documents = Fetcher("")
     with pytest.raises(FetchError, match=why):
         await documents.get(url)
 
 
-async def test_credentials_bring_no_headers_of_their_own(tmp_path: Path) -> None:
+async def test_token_with_control_characters_is_rejected(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, ca):
         documents = Fetcher(ca)
         for token in ("a\r\nx: y", "a\nb", "a\x00"):
@@ -151,7 +151,7 @@ async def test_unreachable_server_fails(tmp_path: Path) -> None:
 
 
 class Proxy:
-    """Reaches every host by the same socket, and notes which was wanted."""
+    """Connects every host to the same socket, and records which was requested."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -165,18 +165,18 @@ class Proxy:
         return found
 
 
-async def test_a_dialer_reaches_what_this_machine_cannot(tmp_path: Path) -> None:
+async def test_dialer_is_used_for_all_connections(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, ca):
         proxy = Proxy(int(server.root.rpartition(":")[2]))
         documents = Fetcher(ca, proxy)
-        with pytest.raises(FetchError):  # the certificate is for other names
+        with pytest.raises(FetchError):  # the certificate has other names
             await documents.get("https://issuer.invalid/good")
         assert (await documents.get("https://localhost/good")).body == b"good"
         assert proxy.wanted == [("issuer.invalid", 443), ("localhost", 443)]
         documents.close()
 
 
-def test_an_issuer_is_reached_by_the_dialer_of_its_network() -> None:
+def test_issuer_uses_dialer_of_its_egress_network() -> None:
     made: list[object] = []
     dialer = Proxy(1)
     terms = Terms((), (), (), {"controlplane": None, "cluster": dialer})

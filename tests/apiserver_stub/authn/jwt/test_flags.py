@@ -1,4 +1,4 @@
-"""The flags of OpenID providers and of anonymous requests, alone, with one another, and with the file."""
+"""Flags of OpenID providers and of anonymous requests, alone, combined, and with the file."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ def test_username_prefix_by_claim_and_flag(arguments: tuple[str, ...], expected:
     assert username(*arguments) == expected
 
 
-def test_all_flags_together_are_one_authenticator(tmp_path: Path) -> None:
+def test_all_flags_configure_one_authenticator(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("authorities")
     found = from_flags(
         options(
@@ -90,37 +90,37 @@ def test_without_flags_there_is_no_authenticator() -> None:
         (*GIVEN, "--oidc-required-claim=hd"),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused(arguments: tuple[str, ...]) -> None:
+def test_incomplete_flag_combinations_are_rejected(arguments: tuple[str, ...]) -> None:
     with pytest.raises(FlagError, match="--oidc"):
         FLAGS.parse(arguments)
 
 
-def refused(*arguments: str) -> str:
+def flag_error(*arguments: str) -> str:
     with pytest.raises(ValueError) as caught:
         build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
     return str(caught.value)
 
 
-def test_what_flags_make_is_held_to_the_rules_of_files(tmp_path: Path) -> None:
-    assert "jwt[0].issuer.url" in refused("--oidc-issuer-url=http://issuer.example", "--oidc-client-id=cluster")
-    own = refused(
+def test_flags_are_validated_like_files(tmp_path: Path) -> None:
+    assert "jwt[0].issuer.url" in flag_error("--oidc-issuer-url=http://issuer.example", "--oidc-client-id=cluster")
+    own = flag_error(
         "--oidc-issuer-url=https://own.example", "--oidc-client-id=c", "--service-account-issuer=https://own.example"
     )
     assert "jwt[0].issuer.url" in own
-    assert str(tmp_path / "none") in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'none'}")
+    assert str(tmp_path / "none") in flag_error(*GIVEN, f"--oidc-ca-file={tmp_path / 'none'}")
     (tmp_path / "ca.pem").write_text("no certificate")
-    assert "certificateAuthority" in refused(*GIVEN, f"--oidc-ca-file={tmp_path / 'ca.pem'}")
+    assert "certificateAuthority" in flag_error(*GIVEN, f"--oidc-ca-file={tmp_path / 'ca.pem'}")
 
 
-def test_a_file_that_cannot_be_used_keeps_the_server_from_starting(tmp_path: Path) -> None:
+def test_unusable_file_fails_the_start(tmp_path: Path) -> None:
     file = tmp_path / "authentication.yaml"
-    assert "can't be read" in refused(f"--authentication-config={file}")
+    assert "can't be read" in flag_error(f"--authentication-config={file}")
     file.write_text(document({}, rules(issuer__url="http://a.b")))
-    message = refused(f"--authentication-config={file}")
+    message = flag_error(f"--authentication-config={file}")
     for field in ("jwt[0].issuer.url", "jwt[0].issuer.audiences", "jwt[0].claimMappings.username", "jwt[1].issuer.url"):
         assert f"{field}: " in message
     file.write_text(document(rules(issuer__egressSelectorType="controlplane")))
-    assert "jwt[0].issuer.egressSelectorType" in refused(f"--authentication-config={file}")
+    assert "jwt[0].issuer.egressSelectorType" in flag_error(f"--authentication-config={file}")
     direct = [{"name": "controlplane", "connection": {"proxyProtocol": "Direct"}}]
     kind = {"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration"}
     (tmp_path / "egress.yaml").write_text(json.dumps({**kind, "egressSelections": direct}))
@@ -128,8 +128,8 @@ def test_a_file_that_cannot_be_used_keeps_the_server_from_starting(tmp_path: Pat
     build(FLAGS.parse(("--storage-backend=memory", *flags)), Runtime("test"))
 
 
-async def who(path: str, *arguments: str) -> int:
-    """The status that a caller without credentials gets."""
+async def anonymous_status(path: str, *arguments: str) -> int:
+    """The status of a request without credentials."""
     server = build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
     await server.start()
     try:
@@ -158,16 +158,16 @@ PATHS = {"enabled": True, "conditions": [{"path": "/livez"}, {"path": "/api"}]}
         (PATHS, (), (200, 401, 403)),
     ],
 )
-async def test_who_may_stay_anonymous_and_where(
+async def test_anonymous_access_follows_flags_and_file(
     tmp_path: Path, given: Any, flags: tuple[str, ...], statuses: tuple[int, ...]
 ) -> None:
     more = (*flags, "--authorization-mode=RBAC", *([anonymous(tmp_path, given)] if given is not None else []))
-    assert tuple([await who(path, *more) for path in ("/livez", "/readyz", "/api")]) == statuses
+    assert tuple([await anonymous_status(path, *more) for path in ("/livez", "/readyz", "/api")]) == statuses
 
 
 def test_anonymous_in_flag_and_file_is_rejected(tmp_path: Path) -> None:
     for value in ({"enabled": False}, {"enabled": True}, {}):
-        assert "--anonymous-auth" in refused(anonymous(tmp_path, value), "--anonymous-auth=true")
+        assert "--anonymous-auth" in flag_error(anonymous(tmp_path, value), "--anonymous-auth=true")
     file = tmp_path / "authentication.yaml"
     file.write_text(document())
     build(
@@ -176,7 +176,7 @@ def test_anonymous_in_flag_and_file_is_rejected(tmp_path: Path) -> None:
     )
 
 
-def test_who_names_no_issuer_loads_nothing_for_them() -> None:
+def test_no_issuer_loads_no_jwt_modules() -> None:
     code = (
         "import sys, json\nfrom apiserver_stub.process.build import build\n"
         "from apiserver_stub.common.flags import FLAGS\n"

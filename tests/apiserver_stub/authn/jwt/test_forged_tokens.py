@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, paddin
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from controller_manager.common.base.clock import wall_seconds
-from tests.apiserver_stub.authn.jwt.conftest import Judging
+from tests.apiserver_stub.authn.jwt.conftest import RunAuthenticators
 from tests.apiserver_stub.authn.jwt.issuer import EC_KEYS, RSA_KEYS, URL, Issuer, b64, jwk
 
 pytestmark = pytest.mark.virtual
@@ -35,7 +35,7 @@ def raw(header: Any, payload: Any, signature: bytes | str = b"") -> str:
 
 
 def signed(issuer: Issuer, header: str | bytes, payload: str | bytes | None = None) -> str:
-    """A token whose header and payload are these bytes, with a signature that is good for them."""
+    """A token with this header and payload and a valid signature."""
     text = f"{b64(header)}.{b64(json.dumps(issuer.claims()) if payload is None else payload)}"
     signature = RSA_KEYS[0].sign(text.encode(), padding.PKCS1v15(), SHA256())
     return f"{text}.{b64(signature)}"
@@ -46,19 +46,19 @@ def hashed(issuer: Issuer, secret: bytes, algorithm: str = "HS256") -> str:
     return f"{text}.{b64(hmac.new(secret, text.encode(), hashlib.sha256).digest())}"
 
 
-def cut(issuer: Issuer, length: int) -> str:
+def with_short_signature(issuer: Issuer, length: int) -> str:
     text, _, signature = issuer.token().rpartition(".")
     return f"{text}.{signature[:length]}"
 
 
-def changed(issuer: Issuer, **claims: Any) -> str:
-    """A good token, whose claims were changed afterwards."""
+def with_changed_claims(issuer: Issuer, **claims: Any) -> str:
+    """A valid token whose claims were changed afterwards."""
     header, _, signature = issuer.token().split(".")
     return f"{header}.{b64(json.dumps(issuer.claims(**claims)))}.{signature}"
 
 
-def stolen(issuer: Issuer) -> str:
-    """The signature of one token at the claims of another."""
+def with_foreign_claims(issuer: Issuer) -> str:
+    """The signature of one token on the claims of another."""
     one, other = issuer.token().split("."), issuer.token(sub="root").split(".")
     return ".".join([one[0], other[1], one[2]])
 
@@ -112,17 +112,17 @@ FORGED: dict[str, Forge] = {
     "EdDSA with the name of another key": lambda i: i.token(EDWARDS, "EdDSA", kid="one"),
     "Ed448": lambda i: i.token(ed448.Ed448PrivateKey.generate(), "EdDSA", kid="edwards"),
     "ES256K": lambda i: i.token(ec.generate_private_key(ec.SECP256K1()), "ES256K"),
-    "no signature": lambda i: cut(i, 0),
-    "a signature cut by one": lambda i: cut(i, -1),
-    "half a signature": lambda i: cut(i, 100),
+    "no signature": lambda i: with_short_signature(i, 0),
+    "a signature cut by one": lambda i: with_short_signature(i, -1),
+    "half a signature": lambda i: with_short_signature(i, 100),
     "a signature of zeros": lambda i: raw({"alg": "RS256", "kid": "one"}, i.claims(), bytes(256)),
     "a longer signature": lambda i: i.token() + "AAAA",
     "a signature with a bit changed": lambda i: flipped(i, 2),
     "a payload with a bit changed": lambda i: flipped(i, 1),
     "a header with a bit changed": lambda i: flipped(i, 0),
-    "another user afterwards": lambda i: changed(i, sub="root"),
-    "a later end afterwards": lambda i: changed(i, exp=2**40),
-    "the signature of another": stolen,
+    "another user afterwards": lambda i: with_changed_claims(i, sub="root"),
+    "a later end afterwards": lambda i: with_changed_claims(i, exp=2**40),
+    "the signature of another": with_foreign_claims,
     "the key of a stranger": lambda i: i.token(STRANGER),
     "the key of a stranger, no name": lambda i: i.token(STRANGER, kid=None),
     "the key of a stranger, its name": lambda i: i.token(STRANGER, kid="stranger"),
@@ -212,18 +212,18 @@ FORGED: dict[str, Forge] = {
 
 
 def publish(issuer: Issuer) -> None:
-    """The keys that the table speaks of."""
+    """Publish the keys that the table uses."""
     issuer.keys = {"one": RSA_KEYS[0], "curve": EC_KEYS["ES256"], "p384": EC_KEYS["ES384"], "p521": EC_KEYS["ES512"]}
     issuer.keys["edwards"] = EDWARDS
 
 
 @pytest.mark.parametrize("what", FORGED)
-async def test_forged_token_is_rejected(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_forged_token_is_rejected(what: str, issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
     publish(issuer)
-    async with judging() as judge:
-        assert await judge.user(issuer.token()) is not None
-        assert await judge.user(FORGED[what](issuer)) is None
-        assert judge.why
+    async with run_authenticators() as authn:
+        assert await authn.user(issuer.token()) is not None
+        assert await authn.user(FORGED[what](issuer)) is None
+        assert authn.why
         assert all("evil" not in url for url, _ in issuer.asked)
 
 
@@ -249,16 +249,16 @@ GOOD: dict[str, Forge] = {
 
 
 @pytest.mark.parametrize("what", GOOD)
-async def test_jane_is_let_in_with_it(what: str, issuer: Issuer, judging: Judging) -> None:
+async def test_valid_token_is_accepted(what: str, issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
     publish(issuer)
-    async with judging() as judge:
-        user = await judge.user(GOOD[what](issuer))
-        assert user is not None, judge.why
+    async with run_authenticators() as authn:
+        user = await authn.user(GOOD[what](issuer))
+        assert user is not None, authn.why
         assert user.name == "jane"
         assert all("evil" not in url for url, _ in issuer.asked)
 
 
-async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judging: Judging) -> None:
+async def test_weak_and_private_keys_are_ignored(issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
     weak = rsa.generate_private_key(65537, 1024)
     private = {**jwt.algorithms.RSAAlgorithm.to_jwk(STRANGER, as_dict=True), "kid": "private"}
     issuer.answers["https://issuer.example/keys"] = {
@@ -275,18 +275,20 @@ async def test_keys_that_could_sign_for_others_are_no_keys(issuer: Issuer, judgi
             jwk(RSA_KEYS[0], "one", use="sig", alg="RS256"),
         ]
     }
-    async with judging() as judge:
-        assert await judge.user(issuer.token()) is not None
+    async with run_authenticators() as authn:
+        assert await authn.user(issuer.token()) is not None
         for key, kid in ((weak, "weak"), (STRANGER, "private"), (STRANGER, "sealing"), (STRANGER, "bound")):
-            assert await judge.user(issuer.token(key, kid=kid)) is None
-        assert await judge.user(issuer.token(STRANGER, "PS256", kid="bound")) is not None
-        assert await judge.user(issuer.token(algorithm="RS512")) is None
+            assert await authn.user(issuer.token(key, kid=kid)) is None
+        assert await authn.user(issuer.token(STRANGER, "PS256", kid="bound")) is not None
+        assert await authn.user(issuer.token(algorithm="RS512")) is None
 
 
-async def test_algorithms_that_the_flag_does_not_name_are_refused(issuer: Issuer, judging: Judging) -> None:
+async def test_algorithms_not_listed_in_flag_are_rejected(
+    issuer: Issuer, run_authenticators: RunAuthenticators
+) -> None:
     publish(issuer)
-    async with judging(algorithms=("ES256", "PS384")) as judge:
-        assert await judge.user(issuer.token()) is None
-        assert await judge.user(issuer.token(algorithm="PS256")) is None
-        assert await judge.user(issuer.token(algorithm="PS384")) is not None
-        assert await judge.user(issuer.token(EC_KEYS["ES256"], "ES256", kid="curve")) is not None
+    async with run_authenticators(algorithms=("ES256", "PS384")) as authn:
+        assert await authn.user(issuer.token()) is None
+        assert await authn.user(issuer.token(algorithm="PS256")) is None
+        assert await authn.user(issuer.token(algorithm="PS384")) is not None
+        assert await authn.user(issuer.token(EC_KEYS["ES256"], "ES256", kid="curve")) is not None

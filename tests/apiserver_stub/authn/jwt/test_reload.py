@@ -1,4 +1,4 @@
-"""The file changes while tokens come: what is used then, what stays, and what is counted."""
+"""The file is reloaded while tokens are verified."""
 
 import asyncio
 import hashlib
@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from apiserver_stub.authn.jwt.fetcher import FetchError
-from tests.apiserver_stub.authn.jwt.conftest import Judge, Judging, document, rules
+from tests.apiserver_stub.authn.jwt.conftest import RunAuthenticators, RunningAuthenticators, document, rules
 from tests.apiserver_stub.authn.jwt.issuer import DISCOVERY, KEYS, RSA_KEYS, URL, Issuer, jwk
 
 pytestmark = pytest.mark.virtual
@@ -21,23 +21,23 @@ def publish_other(issuer: Issuer) -> None:
     issuer.answers[f"{OTHER}/keys"] = {"keys": [jwk(RSA_KEYS[0], "one")]}
 
 
-async def name(judge: Judge, token: str) -> str:
-    user = await judge.user(token)
+async def name(authn: RunningAuthenticators, token: str) -> str:
+    user = await authn.user(token)
     return user.name if user else ""
 
 
-async def test_a_new_file_is_used_within_seconds_and_without_asking_for_keys_again(
-    issuer: Issuer, judging: Judging
+async def test_changed_file_takes_effect_without_key_fetch(
+    issuer: Issuer, run_authenticators: RunAuthenticators
 ) -> None:
-    async with judging() as judge:
-        assert await name(judge, issuer.token()) == "jane"
-        judge.file.write_text(PREFIXED)
+    async with run_authenticators() as authn:
+        assert await name(authn, issuer.token()) == "jane"
+        authn.file.write_text(PREFIXED)
         await asyncio.sleep(6)
-        assert await name(judge, issuer.token()) == "p:jane"
+        assert await name(authn, issuer.token()) == "p:jane"
         assert issuer.count(KEYS) == 1
-        assert judge.sample(RELOADS, status="success") == 1
+        assert authn.sample(RELOADS, status="success") == 1
         digest = f"sha256:{hashlib.sha256(PREFIXED.encode()).hexdigest()}"
-        assert judge.sample("apiserver_authentication_config_controller_last_config_info", hash=digest) == 1
+        assert authn.sample("apiserver_authentication_config_controller_last_config_info", hash=digest) == 1
 
 
 BROKEN = {
@@ -53,94 +53,98 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-async def test_a_broken_file_changes_nothing_and_is_counted_once(what: str, issuer: Issuer, judging: Judging) -> None:
-    async with judging() as judge:
-        judge.file.write_text(BROKEN[what])
-        await asyncio.sleep(60)
-        assert await name(judge, issuer.token()) == "jane"
-        assert judge.sample(RELOADS, status="failure") == 1
-        assert judge.sample(RELOADS, status="success") is None
-        judge.file.write_text(PREFIXED)
-        await asyncio.sleep(6)
-        assert await name(judge, issuer.token()) == "p:jane"
-
-
-async def test_a_file_that_is_gone_changes_nothing(issuer: Issuer, judging: Judging) -> None:
-    async with judging() as judge:
-        judge.file.unlink()
-        await asyncio.sleep(60)
-        assert await name(judge, issuer.token()) == "jane"
-        assert judge.sample(RELOADS, status="failure") == 1
-        judge.file.write_text(PREFIXED)
-        await asyncio.sleep(6)
-        assert await name(judge, issuer.token()) == "p:jane"
-
-
-async def test_a_new_issuer_that_is_not_found_keeps_the_file_from_being_used_until_it_is(
-    issuer: Issuer, judging: Judging
+async def test_invalid_file_is_ignored_and_counted_once(
+    what: str, issuer: Issuer, run_authenticators: RunAuthenticators
 ) -> None:
-    async with judging() as judge:
-        judge.file.write_text(document(rules(issuer__url=OTHER)))
+    async with run_authenticators() as authn:
+        authn.file.write_text(BROKEN[what])
+        await asyncio.sleep(60)
+        assert await name(authn, issuer.token()) == "jane"
+        assert authn.sample(RELOADS, status="failure") == 1
+        assert authn.sample(RELOADS, status="success") is None
+        authn.file.write_text(PREFIXED)
+        await asyncio.sleep(6)
+        assert await name(authn, issuer.token()) == "p:jane"
+
+
+async def test_deleted_file_is_ignored(issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
+    async with run_authenticators() as authn:
+        authn.file.unlink()
+        await asyncio.sleep(60)
+        assert await name(authn, issuer.token()) == "jane"
+        assert authn.sample(RELOADS, status="failure") == 1
+        authn.file.write_text(PREFIXED)
+        await asyncio.sleep(6)
+        assert await name(authn, issuer.token()) == "p:jane"
+
+
+async def test_file_with_unavailable_new_issuer_is_not_used_yet(
+    issuer: Issuer, run_authenticators: RunAuthenticators
+) -> None:
+    async with run_authenticators() as authn:
+        authn.file.write_text(document(rules(issuer__url=OTHER)))
         await asyncio.sleep(70)
-        assert await name(judge, issuer.token()) == "jane"
-        assert await name(judge, issuer.token(iss=OTHER)) == ""
-        assert judge.sample(RELOADS, status="failure") == 1
+        assert await name(authn, issuer.token()) == "jane"
+        assert await name(authn, issuer.token(iss=OTHER)) == ""
+        assert authn.sample(RELOADS, status="failure") == 1
         publish_other(issuer)
         await asyncio.sleep(20)
-        assert await name(judge, issuer.token(iss=OTHER)) == "jane"
-        assert await name(judge, issuer.token()) == ""
+        assert await name(authn, issuer.token(iss=OTHER)) == "jane"
+        assert await name(authn, issuer.token()) == ""
 
 
-async def test_an_old_issuer_that_is_down_keeps_no_file_from_being_used(issuer: Issuer, judging: Judging) -> None:
+async def test_unavailable_old_issuer_does_not_block_new_file(
+    issuer: Issuer, run_authenticators: RunAuthenticators
+) -> None:
     issuer.answers[DISCOVERY] = FetchError("down")
     publish_other(issuer)
-    async with judging() as judge:
-        judge.file.write_text(document(rules(), rules(issuer__url=OTHER)))
+    async with run_authenticators() as authn:
+        authn.file.write_text(document(rules(), rules(issuer__url=OTHER)))
         await asyncio.sleep(10)
-        assert await name(judge, issuer.token(iss=OTHER)) == "jane"
+        assert await name(authn, issuer.token(iss=OTHER)) == "jane"
         del issuer.answers[DISCOVERY]
         await asyncio.sleep(11)
-        assert await name(judge, issuer.token()) == "jane"
+        assert await name(authn, issuer.token()) == "jane"
 
 
-async def test_an_issuer_that_is_gone_is_asked_for_keys_no_more(issuer: Issuer, judging: Judging) -> None:
-    async with judging(document(rules(), rules(issuer__url=OTHER))) as judge:
-        judge.file.write_text(document(rules()))
+async def test_removed_issuer_is_not_polled_for_keys(issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
+    async with run_authenticators(document(rules(), rules(issuer__url=OTHER))) as authn:
+        authn.file.write_text(document(rules()))
         await asyncio.sleep(70)
         asked = issuer.count(OTHER_DISCOVERY)
         assert asked
         await asyncio.sleep(600)
         assert issuer.count(OTHER_DISCOVERY) == asked
         info = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info"
-        assert judge.sample(info) == 1
+        assert authn.sample(info) == 1
 
 
-async def test_an_issuer_that_is_gone_and_comes_again_soon_is_asked_for_keys(issuer: Issuer, judging: Judging) -> None:
-    async with judging() as judge:
-        judge.file.write_text(document())
+async def test_issuer_removed_and_added_again_is_polled(issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
+    async with run_authenticators() as authn:
+        authn.file.write_text(document())
         await asyncio.sleep(10)
-        assert await name(judge, issuer.token()) == ""
-        judge.file.write_text(document(rules()))
+        assert await name(authn, issuer.token()) == ""
+        authn.file.write_text(document(rules()))
         await asyncio.sleep(10)
-        assert await name(judge, issuer.token()) == "jane"
+        assert await name(authn, issuer.token()) == "jane"
         await asyncio.sleep(100)
         issuer.keys = {"two": RSA_KEYS[1]}
-        assert await name(judge, issuer.token(RSA_KEYS[1], kid="two")) == "jane"
+        assert await name(authn, issuer.token(RSA_KEYS[1], kid="two")) == "jane"
 
 
-async def test_other_authorities_of_an_issuer_make_another_connection(issuer: Issuer, judging: Judging) -> None:
-    async with judging() as judge:
+async def test_changed_ca_of_issuer_opens_new_connection(issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
+    async with run_authenticators() as authn:
         place = f"{URL}/discovery"
         issuer.answers[place] = {"issuer": URL, "jwks_uri": KEYS}
-        judge.file.write_text(document(rules(issuer__discoveryURL=place)))
+        authn.file.write_text(document(rules(issuer__discoveryURL=place)))
         await asyncio.sleep(10)
         assert issuer.count(place) == 1
-        assert await name(judge, issuer.token()) == "jane"
+        assert await name(authn, issuer.token()) == "jane"
 
 
-async def test_file_may_start_without_issuers(issuer: Issuer, judging: Judging) -> None:
-    async with judging(document()) as judge:
-        assert await name(judge, issuer.token()) == ""
-        judge.file.write_text(document(rules()))
+async def test_file_may_start_without_issuers(issuer: Issuer, run_authenticators: RunAuthenticators) -> None:
+    async with run_authenticators(document()) as authn:
+        assert await name(authn, issuer.token()) == ""
+        authn.file.write_text(document(rules()))
         await asyncio.sleep(10)
-        assert await name(judge, issuer.token()) == "jane"
+        assert await name(authn, issuer.token()) == "jane"

@@ -1,4 +1,4 @@
-"""What RBAC decides while roles and bindings change, held to a slow reading of the same objects."""
+"""RBAC decisions while roles and bindings change, compared with a slow reading of the same objects."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -36,7 +36,7 @@ def subject(kind: str, name: str, namespace: str = "") -> dict[str, str]:
 
 
 class Cluster:
-    """Roles and bindings in a store, and who decides by them."""
+    """Roles and bindings in a store, and an authorizer on it."""
 
     def __init__(self) -> None:
         self.store = WatchCache(EmbeddedStorage(MemoryBackend()))
@@ -56,14 +56,14 @@ class Cluster:
         resource = BINDINGS if "/" in key else CLUSTER_BINDINGS
         await self.put(resource, key, {"roleRef": reference, "subjects": list(subjects)})
 
-    def asks(self, user: User, verb: str, resource: str, namespace: str = "", name: str = "") -> tuple[Decision, str]:
+    def decide(self, user: User, verb: str, resource: str, namespace: str = "", name: str = "") -> tuple[Decision, str]:
         plural, _, subresource = resource.partition("/")
         return self.rbac.decide(AuthorizerAttributes(user, verb, "", "", "v1", plural, subresource, namespace, name))[
             :2
         ]
 
-    def may(self, user: User, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
-        return self.asks(user, verb, resource, namespace, name)[0] is Decision.ALLOW
+    def allows(self, user: User, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
+        return self.decide(user, verb, resource, namespace, name)[0] is Decision.ALLOW
 
 
 @pytest.fixture
@@ -77,71 +77,71 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 async def test_binding_grants_with_reason(cluster: Cluster) -> None:
     await cluster.put(ROLES, "a/r", {"rules": [READ_PODS]})
-    assert cluster.asks(JANE, "list", "pods", "a") == (Decision.NO_OPINION, "")
+    assert cluster.decide(JANE, "list", "pods", "a") == (Decision.NO_OPINION, "")
     await cluster.bind("a/b", "r", subject("User", "jane"), kind="Role")
     why = 'RBAC: allowed by RoleBinding "b/a" of Role "r" to User "jane"'
-    assert cluster.asks(JANE, "list", "pods", "a") == (Decision.ALLOW, why)
-    assert not cluster.may(JANE, "list", "pods", "b")
-    assert not cluster.may(JANE, "list", "pods")
-    assert not cluster.may(JANE, "delete", "pods", "a")
-    assert not cluster.may(ROBOT, "list", "pods", "a")
+    assert cluster.decide(JANE, "list", "pods", "a") == (Decision.ALLOW, why)
+    assert not cluster.allows(JANE, "list", "pods", "b")
+    assert not cluster.allows(JANE, "list", "pods")
+    assert not cluster.allows(JANE, "delete", "pods", "a")
+    assert not cluster.allows(ROBOT, "list", "pods", "a")
 
 
-async def test_groups_and_service_accounts(cluster: Cluster) -> None:
+async def test_groups_and_service_accounts_are_bound(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("all", "reader", subject("Group", "dev"), subject("ServiceAccount", "robot", "a"))
     why = 'RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "reader" to Group "dev"'
-    assert cluster.asks(JANE, "get", "pods", "anywhere", "p") == (Decision.ALLOW, why)
+    assert cluster.decide(JANE, "get", "pods", "anywhere", "p") == (Decision.ALLOW, why)
     why = 'RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "reader" to ServiceAccount "robot/a"'
-    assert cluster.asks(ROBOT, "get", "pods") == (Decision.ALLOW, why)
-    assert not cluster.may(User("system:serviceaccount:b:robot"), "get", "pods")
+    assert cluster.decide(ROBOT, "get", "pods") == (Decision.ALLOW, why)
+    assert not cluster.allows(User("system:serviceaccount:b:robot"), "get", "pods")
 
 
-async def test_a_service_account_without_a_namespace_is_of_that_of_the_binding(cluster: Cluster) -> None:
+async def test_account_without_namespace_uses_that_of_binding(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("a/b", "reader", {"kind": "ServiceAccount", "name": "robot"})
     why = 'RBAC: allowed by RoleBinding "b/a" of ClusterRole "reader" to ServiceAccount "robot/a"'
-    assert cluster.asks(ROBOT, "get", "pods", "a") == (Decision.ALLOW, why)
+    assert cluster.decide(ROBOT, "get", "pods", "a") == (Decision.ALLOW, why)
     await cluster.bind("everywhere", "reader", {"kind": "ServiceAccount", "name": "robot"})
-    assert not cluster.may(ROBOT, "get", "pods", "b")
+    assert not cluster.allows(ROBOT, "get", "pods", "b")
 
 
 async def test_missing_role_is_reported(cluster: Cluster) -> None:
     await cluster.bind("one", "gone", subject("User", "jane"))
     missing = 'clusterrole.rbac.authorization.k8s.io "gone" not found'
-    assert cluster.asks(JANE, "get", "pods", "a") == (Decision.NO_OPINION, f"RBAC: {missing}")
+    assert cluster.decide(JANE, "get", "pods", "a") == (Decision.NO_OPINION, f"RBAC: {missing}")
     await cluster.bind("a/two", "lost", subject("Group", "dev"), kind="Role")
     other = 'role.rbac.authorization.k8s.io "lost" not found'
-    assert cluster.asks(JANE, "get", "pods", "a") == (Decision.NO_OPINION, f"RBAC: [{missing}, {other}]")
+    assert cluster.decide(JANE, "get", "pods", "a") == (Decision.NO_OPINION, f"RBAC: [{missing}, {other}]")
     assert (await cluster.rbac.rules_for(JANE, "a")).error == f"[{missing}, {other}]"
     await cluster.put(CLUSTER_ROLES, "gone", {"rules": [READ_PODS]})
-    assert cluster.may(JANE, "get", "pods", "a")
+    assert cluster.allows(JANE, "get", "pods", "a")
 
 
-async def test_changes_count_at_once(cluster: Cluster) -> None:
+async def test_changes_take_effect_immediately(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("b", "reader", subject("User", "jane"))
-    assert cluster.may(JANE, "get", "pods")
+    assert cluster.allows(JANE, "get", "pods")
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": []})
-    assert not cluster.may(JANE, "get", "pods")
+    assert not cluster.allows(JANE, "get", "pods")
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": None})
-    assert not cluster.may(JANE, "get", "pods")
+    assert not cluster.allows(JANE, "get", "pods")
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
-    assert cluster.may(JANE, "get", "pods")
+    assert cluster.allows(JANE, "get", "pods")
     await cluster.bind("b", "reader", subject("User", "john"))
-    assert not cluster.may(JANE, "get", "pods")
+    assert not cluster.allows(JANE, "get", "pods")
     await cluster.bind("b", "reader", subject("User", "jane"))
     await cluster.put(CLUSTER_BINDINGS, "b", None)
-    assert not cluster.may(JANE, "get", "pods")
+    assert not cluster.allows(JANE, "get", "pods")
 
 
-async def test_names(cluster: Cluster) -> None:
+async def test_resource_names_limit_access(cluster: Cluster) -> None:
     await cluster.put(CLUSTER_ROLES, "some", {"rules": [{**READ_PODS, "resourceNames": ["mine"]}]})
     await cluster.bind("b", "some", subject("User", "jane"))
-    assert [cluster.may(JANE, "get", "pods", "a", name) for name in ("mine", "yours", "")] == [True, False, False]
+    assert [cluster.allows(JANE, "get", "pods", "a", name) for name in ("mine", "yours", "")] == [True, False, False]
 
 
-async def test_all_that_a_user_may_do(cluster: Cluster) -> None:
+async def test_rules_of_user_include_roles_and_paths(cluster: Cluster) -> None:
     paths = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     await cluster.put(CLUSTER_ROLES, "paths", {"rules": [paths]})
     await cluster.put(ROLES, "a/r", {"rules": [{**READ_PODS, "resourceNames": ["mine"]}]})
@@ -155,14 +155,14 @@ async def test_all_that_a_user_may_do(cluster: Cluster) -> None:
     assert cluster.rbac.decide(AuthorizerAttributes(JANE, "get", "/metrics")).decision is Decision.ALLOW
 
 
-async def test_what_is_remembered_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_size_is_limited(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer, "MOST_REMEMBERED", 50)
     await cluster.put(CLUSTER_ROLES, "reader", {"rules": [READ_PODS]})
     await cluster.bind("b", "reader", subject("Group", "dev"))
     for number in range(1000):
         user = User(f"u{number % 7}", groups=("dev",))
-        assert cluster.may(user, "get", "pods")
-        assert not cluster.may(user, "get", f"r{number}")
+        assert cluster.allows(user, "get", "pods")
+        assert not cluster.allows(user, "get", f"r{number}")
     views = [view for views in cluster.rbac._views.values() for view in views.values()]
     assert sum(1 + len(view.known) for view in views) <= 51
 
@@ -186,8 +186,8 @@ SUBJECTS = st.lists(
 )
 
 
-class Changes(RuleBasedStateMachine):
-    """Roles and bindings come, change and go; every decision is the one that reading all of them gives."""
+class RBACMachine(RuleBasedStateMachine):
+    """Roles and bindings are added, changed and removed; every decision equals that of reading all of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,15 +220,15 @@ class Changes(RuleBasedStateMachine):
         self.change(BINDINGS if place else CLUSTER_BINDINGS, place + name, tree)
 
     @invariant()
-    def decides_alike(self) -> None:
+    def decisions_match(self) -> None:
         for user in (JANE, ROBOT):
             for namespace in ("", "a"):
                 for verb, subresource, name in (("get", "", "m"), ("list", "log", ""), ("get", "log", "n")):
                     attributes = AuthorizerAttributes(user, verb, "", "", "v1", "pods", subresource, namespace, name)
                     allowed = self.rbac.decide(attributes).decision is Decision.ALLOW
-                    assert allowed == self.reads(attributes), attributes
+                    assert allowed == self.slow_decision(attributes), attributes
 
-    def reads(self, asked: AuthorizerAttributes) -> bool:
+    def slow_decision(self, asked: AuthorizerAttributes) -> bool:
         combined = f"pods/{asked.subresource}" if asked.subresource else "pods"
         fitting = {"*", combined, *([f"*/{asked.subresource}"] if asked.subresource else [])}
         for (resource, key), tree in self.objects.items():
@@ -253,5 +253,5 @@ class Changes(RuleBasedStateMachine):
         return False
 
 
-Changes.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestChanges = Changes.TestCase
+RBACMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestChanges = RBACMachine.TestCase

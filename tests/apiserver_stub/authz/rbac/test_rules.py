@@ -1,4 +1,4 @@
-"""What the rules of roles allow, which rules they cover, and how missing rules are shown."""
+"""Rules of roles: what they allow, which rules they cover, and how missing rules are reported."""
 
 import pytest
 from hypothesis import given
@@ -8,8 +8,8 @@ from apiserver_stub.authz.rbac.rules import RoleRules, compact, count_parts, par
 from controller_manager.common.api.rbac import RoleRule
 
 
-def on(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
-    """A rule of words; `core` is the group without a name."""
+def allow(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
+    """A rule from words; `core` is the group without a name."""
     return RoleRule(
         verbs=tuple(verbs.split()),
         api_groups=tuple("" if group == "core" else group for group in groups.split()),
@@ -18,31 +18,33 @@ def on(verbs: str, groups: str, resources: str, names: str = "") -> RoleRule:
     )
 
 
-def at(verbs: str, urls: str) -> RoleRule:
+def path_rule(verbs: str, urls: str) -> RoleRule:
     return RoleRule(verbs=tuple(verbs.split()), non_resource_urls=tuple(urls.split()))
 
 
 @pytest.mark.parametrize(
     ("rule", "verb", "group", "resource", "name", "allowed"),
     [
-        (on("get list", "core", "pods"), "get", "", "pods", "a", True),
-        (on("get list", "core", "pods"), "watch", "", "pods", "a", False),
-        (on("get", "core", "pods"), "get", "apps", "pods", "a", False),
-        (on("get", "core", "pods"), "get", "", "pods/log", "a", False),
-        (on("get", "core", "pods/log"), "get", "", "pods/log", "a", True),
-        (on("get", "core", "pods/log"), "get", "", "pods", "a", False),
-        (on("get", "core", "*/status"), "get", "", "pods/status", "a", True),
-        (on("get", "core", "*/status"), "get", "", "pods", "a", False),
-        (on("get", "core", "*/status"), "get", "", "status", "a", False),
-        (on("get", "core", "*"), "get", "", "pods/status", "a", True),
-        (on("get", "*", "pods"), "get", "x.io", "pods", "a", True),
-        (on("*", "*", "*"), "impersonate", "x.io", "anything/below", "", True),
-        (on("get", "core", "pods", "a b"), "get", "", "pods", "b", True),
-        (on("get", "core", "pods", "a b"), "get", "", "pods", "c", False),
-        (on("list", "core", "pods", "a b"), "list", "", "pods", "", False),
+        (allow("get list", "core", "pods"), "get", "", "pods", "a", True),
+        (allow("get list", "core", "pods"), "watch", "", "pods", "a", False),
+        (allow("get", "core", "pods"), "get", "apps", "pods", "a", False),
+        (allow("get", "core", "pods"), "get", "", "pods/log", "a", False),
+        (allow("get", "core", "pods/log"), "get", "", "pods/log", "a", True),
+        (allow("get", "core", "pods/log"), "get", "", "pods", "a", False),
+        (allow("get", "core", "*/status"), "get", "", "pods/status", "a", True),
+        (allow("get", "core", "*/status"), "get", "", "pods", "a", False),
+        (allow("get", "core", "*/status"), "get", "", "status", "a", False),
+        (allow("get", "core", "*"), "get", "", "pods/status", "a", True),
+        (allow("get", "*", "pods"), "get", "x.io", "pods", "a", True),
+        (allow("*", "*", "*"), "impersonate", "x.io", "anything/below", "", True),
+        (allow("get", "core", "pods", "a b"), "get", "", "pods", "b", True),
+        (allow("get", "core", "pods", "a b"), "get", "", "pods", "c", False),
+        (allow("list", "core", "pods", "a b"), "list", "", "pods", "", False),
     ],
 )
-def test_what_a_rule_allows(rule: RoleRule, verb: str, group: str, resource: str, name: str, allowed: bool) -> None:
+def test_rule_allows_verb_group_resource_and_name(
+    rule: RoleRule, verb: str, group: str, resource: str, name: str, allowed: bool
+) -> None:
     names = RoleRules([rule]).names(verb, group, resource)
     assert (names is None or name in names) == allowed
 
@@ -63,8 +65,8 @@ def test_what_a_rule_allows(rule: RoleRule, verb: str, group: str, resource: str
         ("/healthz**", "/healthz/x", True),
     ],
 )
-def test_paths(pattern: str, path: str, allowed: bool) -> None:
-    role = RoleRules([at("get", pattern)])
+def test_rule_allows_paths(pattern: str, path: str, allowed: bool) -> None:
+    role = RoleRules([path_rule("get", pattern)])
     assert role.has_paths
     assert role.allows_path("get", path) == allowed
     assert not role.allows_path("post", path)
@@ -73,32 +75,45 @@ def test_paths(pattern: str, path: str, allowed: bool) -> None:
 @pytest.mark.parametrize(
     ("held", "wanted", "lacking"),
     [
-        ([on("get", "v1", "builds")], [on("get", "v1", "builds")], []),
-        ([on("get", "v1", "*/scale")], [on("get", "v1", "foo/scale")], []),
-        ([on("get", "v1", "foo/scale")], [on("get", "v1", "*/scale")], [on("get", "v1", "*/scale")]),
+        ([allow("get", "v1", "builds")], [allow("get", "v1", "builds")], []),
+        ([allow("get", "v1", "*/scale")], [allow("get", "v1", "foo/scale")], []),
+        ([allow("get", "v1", "foo/scale")], [allow("get", "v1", "*/scale")], [allow("get", "v1", "*/scale")]),
         (
-            [on("delete", "v1", "deployments"), on("delete", "v1", "builds"), on("update", "v1", "builds deployments")],
-            [on("update delete", "v1", "builds deployments")],
+            [
+                allow("delete", "v1", "deployments"),
+                allow("delete", "v1", "builds"),
+                allow("update", "v1", "builds deployments"),
+            ],
+            [allow("update delete", "v1", "builds deployments")],
             [],
         ),
         (
-            [on("get", "a b", "x")],
-            [on("get list", "a b", "x y")],
-            [on("list", "a", "x"), on("get list", "a", "y"), on("list", "b", "x"), on("get list", "b", "y")],
+            [allow("get", "a b", "x")],
+            [allow("get list", "a b", "x y")],
+            [
+                allow("list", "a", "x"),
+                allow("get list", "a", "y"),
+                allow("list", "b", "x"),
+                allow("get list", "b", "y"),
+            ],
         ),
-        ([on("get", "core", "pods", "a")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
-        ([on("get", "core", "pods")], [on("get", "core", "pods", "a b")], []),
-        ([on("get", "core", "pods", "a")], [on("get", "core", "pods", "a b")], [on("get", "core", "pods", "b")]),
-        ([on("*", "*", "*")], [on("get", "core", "pods")], []),
-        ([on("get", "core", "pods")], [on("*", "core", "pods")], [on("*", "core", "pods")]),
-        ([on("get", "core", "pods")], [on("get", "core", "*")], [on("get", "core", "*")]),
-        ([at("*", "*")], [at("get", "/apis /apis/v1 /")], []),
-        ([at("*", "/apis/*")], [at("get", "/apis /apis/v1")], [at("get", "/apis")]),
-        ([on("*", "*", "*")], [at("get", "/apis")], [at("get", "/apis")]),
-        ([at("*", "*")], [on("get", "core", "pods")], [on("get", "core", "pods")]),
+        ([allow("get", "core", "pods", "a")], [allow("get", "core", "pods")], [allow("get", "core", "pods")]),
+        ([allow("get", "core", "pods")], [allow("get", "core", "pods", "a b")], []),
+        (
+            [allow("get", "core", "pods", "a")],
+            [allow("get", "core", "pods", "a b")],
+            [allow("get", "core", "pods", "b")],
+        ),
+        ([allow("*", "*", "*")], [allow("get", "core", "pods")], []),
+        ([allow("get", "core", "pods")], [allow("*", "core", "pods")], [allow("*", "core", "pods")]),
+        ([allow("get", "core", "pods")], [allow("get", "core", "*")], [allow("get", "core", "*")]),
+        ([path_rule("*", "*")], [path_rule("get", "/apis /apis/v1 /")], []),
+        ([path_rule("*", "/apis/*")], [path_rule("get", "/apis /apis/v1")], [path_rule("get", "/apis")]),
+        ([allow("*", "*", "*")], [path_rule("get", "/apis")], [path_rule("get", "/apis")]),
+        ([path_rule("*", "*")], [allow("get", "core", "pods")], [allow("get", "core", "pods")]),
     ],
 )
-def test_which_rules_are_lacking(held: list[RoleRule], wanted: list[RoleRule], lacking: list[RoleRule]) -> None:
+def test_missing_rules_are_compacted(held: list[RoleRule], wanted: list[RoleRule], lacking: list[RoleRule]) -> None:
     role = RoleRules(held)
     found = compact(part for part in parts(wanted) if not role.covers(part))
     assert sorted(map(repr, found)) == sorted(map(repr, lacking))
@@ -121,7 +136,7 @@ _rules = st.lists(
 
 
 @given(_rules, _rules)
-def test_holding_all_rules_covers_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
+def test_role_with_all_rules_covers_every_part(held: list[RoleRule], wanted: list[RoleRule]) -> None:
     role, found = RoleRules(held), list(parts(wanted))
     assert count_parts(wanted) == len(found)
     assert all(RoleRules(wanted).covers(part) for part in found)

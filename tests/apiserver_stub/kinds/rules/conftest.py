@@ -19,8 +19,8 @@ Reported = list[tuple[str, str]]
 GONE = "<gone>"
 
 
-class Judge:
-    """Judges good objects in which paths such as `spec.containers.0.image` were set; `<gone>` takes away."""
+class Validator:
+    """Validates valid objects in which paths such as `spec.containers.0.image` were set; `<gone>` removes one."""
 
     def __init__(self) -> None:
         self._kinds = {f"{kind.api_version}/{kind.kind}": kind for kind in built_in().all()}
@@ -36,7 +36,7 @@ class Judge:
         return self._kinds[name]
 
     def tree(self, name: str, changes: Mapping[str, Any]) -> Tree:
-        """The good object, changed, in its normal form and with defaults."""
+        """The changed object in normal form and with defaults."""
         tree = copy.deepcopy(self._good[name])
         for path, value in changes.items():
             put(tree, path, copy.deepcopy(value))
@@ -50,7 +50,7 @@ class Judge:
         return reported(validate(self._kinds[name], self.tree(name, changes), None))
 
     def change(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any], part: str = "") -> Reported:
-        """The causes of an update from one changed object to another, which has the changes of the first."""
+        """The causes of an update between two changed objects; the second includes the changes of the first."""
         old, new = self.tree(name, before), self.tree(name, {**before, **after})
         return reported(validate(self._kinds[name], new, old, part))
 
@@ -73,5 +73,5 @@ def reported(causes: list[Any]) -> Reported:
 
 
 @pytest.fixture(scope="session")
-def judge() -> Callable[..., Reported]:
-    return Judge()
+def validator() -> Callable[..., Reported]:
+    return Validator()

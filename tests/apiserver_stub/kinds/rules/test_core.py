@@ -1,4 +1,4 @@
-"""The rules of stored configuration, of who may do what and of the cluster itself, each broken alone."""
+"""Rules of configuration, RBAC and cluster objects, each violated alone."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ SERVICE = "apiregistration.k8s.io/v1/APIService"
 
 
 def measured(version: str) -> Any:
-    """Return a metric of a service in a version."""
+    """Return a metric of an autoscaler in a version."""
     service = {"kind": "Service", "name": "x", "apiVersion": version}
     target = {"type": "Value", "value": "1"}
     return {"type": "Object", "object": {"metric": {"name": "m"}, "target": target, "describedObject": service}}
@@ -184,8 +184,8 @@ def measured(version: str) -> Any:
         (f"{DEVICES}/ResourceSlice", {"spec.devices": [{"name": f"d{i}"} for i in range(129)]}, [("spec.devices", M)]),
     ],
 )  # fmt: skip
-def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(kind, changes) == sorted(causes)
+def test_violated_rules_are_reported(validator: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(kind, changes) == sorted(causes)
 
 
 EVENT_FIELDS = ("action", "reason", "type", "reportingController", "reportingInstance")
@@ -222,14 +222,14 @@ EVENT_FIELDS = ("action", "reason", "type", "reportingController", "reportingIns
         ("v1/Event", {"type": "Odd", "message": "x" * 5000}, []),
     ],
 )
-def test_events(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+def test_event_rules(validator: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
     """API concepts, Event resource: fields of new events, and their limits."""
-    assert judge(kind, changes) == sorted(causes)
+    assert validator(kind, changes) == sorted(causes)
 
 
-def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> None:
+def test_legacy_event_can_be_updated_in_new_group(validator: Any) -> None:
     older = {"deprecatedCount": 1, "deprecatedSource": {"component": "a"}}
-    assert judge.change(EVENT, older, {"series.count": 3}) == []
+    assert validator.change(EVENT, older, {"series.count": 3}) == []
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,10 @@ def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> 
         (f"{DEVICES}/ResourceClaim", {}, {"spec.devices.requests.0.name": "z"}, [("spec", I)]),
     ],
 )  # fmt: skip
-def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, before, after) == causes
+def test_invalid_changes_are_reported(
+    validator: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, before, after) == causes
 
 
 VERDICT = {"type": "Approved", "status": "True"}
@@ -284,18 +286,18 @@ FLOWS = "flowcontrol.apiserver.k8s.io/v1"
         ("ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]),
     ],
 )  # fmt: skip
-def test_a_template_of_claims_gives_them_labels_and_annotations_alone(judge: Any, name: str, value: Any) -> None:
+def test_claim_template_metadata_allows_labels_and_annotations(validator: Any, name: str, value: Any) -> None:
     good, here = {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec.volumes[0].ephemeral.volumeClaimTemplate"
     size = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     volume = {
         "name": "scratch",
         "ephemeral": {"volumeClaimTemplate": {"metadata": {**good, name: value}, "spec": size}},
     }
-    assert judge(f"{DEVICES}/ResourceClaimTemplate", {"spec.metadata": good}) == []
-    assert judge(f"{DEVICES}/ResourceClaimTemplate", {"spec.metadata": {**good, name: value}}) == [
+    assert validator(f"{DEVICES}/ResourceClaimTemplate", {"spec.metadata": good}) == []
+    assert validator(f"{DEVICES}/ResourceClaimTemplate", {"spec.metadata": {**good, name: value}}) == [
         (f"spec.metadata.{name}", F)
     ]
-    found = judge("v1/Pod", {"spec.volumes.0": volume})
+    found = validator("v1/Pod", {"spec.volumes.0": volume})
     assert [cause for cause in found if cause[0].startswith(here)] == [(f"{here}.metadata.{name}", F)]
 
 
@@ -310,8 +312,10 @@ def test_a_template_of_claims_gives_them_labels_and_annotations_alone(judge: Any
         ([], [{**VERDICT, "status": "False"}], "approval", [("status.conditions[0].status", N)]),
     ],
 )
-def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(CSR, {"status.conditions": before}, {"status.conditions": after}, part) == causes
+def test_signing_request_conditions_cannot_be_contradicted(
+    validator: Any, before: Any, after: Any, part: str, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(CSR, {"status.conditions": before}, {"status.conditions": after}, part) == causes
 
 
 @pytest.mark.parametrize(
@@ -332,5 +336,5 @@ def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[t
         (f"{FLOWS}/PriorityLevelConfiguration", {"conditions": [{"type": ""}]}, [("status.conditions[0].type", R)]),
     ],
 )  # fmt: skip
-def test_statuses(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, {}, {"status": status}, "status") == causes
+def test_invalid_statuses_are_reported(validator: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator.change(kind, {}, {"status": status}, "status") == causes

@@ -1,8 +1,7 @@
-"""Results of a real API server of Kubernetes 1.36 for changes of the status of claims to devices.
+"""Results of kube-apiserver 1.36 for changes of the status of resource claims.
 
-A line of `device_claim_status.jsonl` has the status there was, a merge patch of it, and whether the claim is being
-deleted, with the code of the answer, the reported fields with reasons, and the reported devices,
-without nulls.
+A line of `device_claim_status.jsonl` has the old status, a merge patch of it, and whether the claim is being deleted,
+with the code of the answer, the reported fields with reasons, and the reported devices, without nulls.
 """
 
 import copy
@@ -27,15 +26,15 @@ LINES = Path(__file__).with_name("device_claim_status.jsonl").read_text().splitl
 
 
 @pytest.mark.parametrize("row", [json.loads(line) for line in LINES], ids=lambda row: str(row["patch"])[:80])
-def test_answers_are_those_of_a_real_server(judge: Any, row: Any) -> None:
-    before: Tree = judge.tree(CLAIM, {"spec": {"devices": {"requests": REQUESTS}}})
+def test_status_changes_match_kube_apiserver(validator: Any, row: Any) -> None:
+    before: Tree = validator.tree(CLAIM, {"spec": {"devices": {"requests": REQUESTS}}})
     before["status"] = copy.deepcopy(row["old"])
     if row["deleted"]:
         before["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.org/held"]}
     after = copy.deepcopy(before)
     status = copy.deepcopy({**row["old"], **row["patch"]})
     after["status"] = {name: value for name, value in status.items() if value is not None}
-    kind = judge.kind(CLAIM)
+    kind = validator.kind(CLAIM)
     assert not clean(after, kind).wrong
     kind.strategy.prepare_subresource("status", after, before)
     causes = sorted(

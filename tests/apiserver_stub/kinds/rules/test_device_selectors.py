@@ -1,4 +1,4 @@
-"""Expressions that select devices are refused as by a real server, whose answers are recorded, wherever they stand."""
+"""Expressions of device selectors are rejected as recorded from kube-apiserver, in every place."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("device_selectors.
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS, TEMPLATES = (f"{GROUP}/namespaces/default/{kind}" for kind in ("resourceclaims", "resourceclaimtemplates"))
 LONGEST = 10 * 1024
-# Of an empty text the real one shows another column, and no line.
+# For an empty text kube-apiserver reports another column, and no line.
 EMPTY = "Invalid value: \"\": compilation failed: ERROR: <input>:1:1: Syntax error: mismatched input '<EOF>'"
 
 
@@ -31,7 +31,7 @@ async def api() -> AsyncIterator[ApiServer]:
 
 
 async def causes(api: ApiServer, path: str, spec: Any) -> list[list[str]]:
-    """Return reason, field and message of what a new object is refused for."""
+    """Return reason, field and message of each cause for a new object."""
     body = msgspec.json.encode({"metadata": {"generateName": "some-"}, "spec": spec})
     headers = {"content-type": "application/json"}
     answer = await api.handle(Request("POST", path, (("dryRun", "All"),), headers, body, Certificate("test")))
@@ -42,7 +42,7 @@ async def causes(api: ApiServer, path: str, spec: Any) -> list[list[str]]:
 
 
 def places(expression: str) -> list[tuple[str, Any, str]]:
-    """Return where an expression may stand: the collection, the spec, the path of the field."""
+    """Return the places of an expression: the collection, the spec, the path of the field."""
     selectors = {"selectors": [{"cel": {"expression": expression}}]}
     exactly = {"name": "one", "exactly": {"deviceClassName": "some", **selectors}}
     first = {"name": "one", "firstAvailable": [{"name": "other", "deviceClassName": "some", **selectors}]}
@@ -56,7 +56,7 @@ def places(expression: str) -> list[tuple[str, Any, str]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["expression"][:40])
-async def test_expressions(api: ApiServer, row: Any) -> None:
+async def test_invalid_expressions_are_reported(api: ApiServer, row: Any) -> None:
     for path, spec, place in places(row["expression"]):
         found = await causes(api, path, spec)
         if row["expression"]:
@@ -67,7 +67,7 @@ async def test_expressions(api: ApiServer, row: Any) -> None:
 
 
 @pytest.mark.parametrize(("length", "reasons"), [(LONGEST, []), (LONGEST + 1, ["FieldValueTooLong"])])
-async def test_long_expressions(api: ApiServer, length: int, reasons: list[str]) -> None:
+async def test_too_long_expressions_are_rejected(api: ApiServer, length: int, reasons: list[str]) -> None:
     text = '"a" != ""'
     for path, spec, _ in places(text + " " * (length - len(text))):
         assert [cause[0] for cause in await causes(api, path, spec)] == reasons

@@ -1,4 +1,4 @@
-"""Values of features that are off: who may have them."""
+"""Values that need a feature gate which is off."""
 
 import copy
 from typing import Any
@@ -30,7 +30,7 @@ def reasons(kinds: Any, name: str, policy: str, before: str | None = None) -> li
 
 
 @pytest.mark.parametrize("name", POD_SPECS)
-def test_the_mount_policy_needs_its_feature_or_a_stored_policy(name: str) -> None:
+def test_mount_policy_needs_feature_or_stored_value(name: str) -> None:
     assert reasons(ON, name, "MountOption") == []
     assert reasons(OFF, name, "MountOption") == ["FieldValueNotSupported"]
     assert reasons(OFF, name, "Recursive") == []

@@ -1,7 +1,7 @@
-"""Results of a real API server of Kubernetes 1.36 for changes of the status of jobs.
+"""Results of kube-apiserver 1.36 for changes of the status of jobs.
 
-A line of `job_status.jsonl` has fields of a spec, the status there was, and a merge patch of it, with the code of the
-answer, and the reported fields with reasons.
+A line of `job_status.jsonl` has fields of a spec, the old status, and a merge patch of it, with the code of the answer,
+and the reported fields with reasons.
 """
 
 import copy
@@ -20,15 +20,15 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("job_status.jsonl"
 
 
 @pytest.mark.parametrize(("spec", "old", "patch", "code", "causes"), ROWS, ids=[str(row[:3]) for row in ROWS])
-def test_answers_are_those_of_a_real_server(
-    judge: Any, spec: Tree, old: Tree, patch: Tree, code: int, causes: list[list[str]]
+def test_status_changes_match_kube_apiserver(
+    validator: Any, spec: Tree, old: Tree, patch: Tree, code: int, causes: list[list[str]]
 ) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    before = judge.tree(JOB, {"spec": {"template": template, "managedBy": "example.org/x", **spec}})
+    before = validator.tree(JOB, {"spec": {"template": template, "managedBy": "example.org/x", **spec}})
     before["status"] = old
     after = copy.deepcopy(before)
     after["status"] = {name: value for name, value in {**old, **patch}.items() if value is not None}
-    kind = judge.kind(JOB)
+    kind = validator.kind(JOB)
     if clean(after, kind).wrong:
         assert code == 422
         return

@@ -1,4 +1,4 @@
-"""The rules of services and of what routes to them, each broken alone in a good object."""
+"""Rules of services, ingresses and other network objects, each violated alone in a valid object."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ PLAIN = {
         )),
         (SERVICE, {"spec.ports.0.port": 0}, [("spec.ports[0].port", I)]),
         (SERVICE, {"spec.ports.0.targetPort": "A"}, [("spec.ports[0].targetPort", I)] * 2),
-        (SERVICE, {"spec.ports.0.nodePort": 70000}, []),  # refused when it is allocated
+        (SERVICE, {"spec.ports.0.nodePort": 70000}, []),  # rejected at allocation
         (SERVICE, {**PLAIN, "spec.type": "x", "spec.externalIPs": ["1.2.3.4"]}, [("spec.type", N)]),
         (SERVICE, {"spec.ports.1.protocol": "TCP"}, [("spec.ports[1]", D)]),
         (SERVICE, {"spec.ports.1.protocol": "ICMP"}, [("spec.ports[1].protocol", N)]),
@@ -105,8 +105,8 @@ PLAIN = {
         ("networking.k8s.io/v1/ServiceCIDR", {"spec.cidrs.1": "10.97.0.0/16"}, [("spec.cidrs", I)]),
     ],
 )  # fmt: skip
-def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(kind, changes) == sorted(causes)
+def test_violated_rules_are_reported(validator: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(kind, changes) == sorted(causes)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,10 @@ def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, 
         ("networking.k8s.io/v1/ServiceCIDR", {}, {"spec.cidrs": ["10.96.0.0/16"]}, [("spec.cidrs", I)]),
     ],
 )
-def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, before, after) == causes
+def test_invalid_changes_are_reported(
+    validator: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, before, after) == causes
 
 
 @pytest.mark.parametrize(
@@ -138,5 +140,7 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
         (INGRESS, {"hostname": "A b"}, [("status.loadBalancer.ingress[0].hostname", I)]),
     ],
 )
-def test_where_a_balancer_is(judge: Any, kind: str, point: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, {}, {"status": {"loadBalancer": {"ingress": [point]}}}, "status") == causes
+def test_load_balancer_ingress_is_validated(
+    validator: Any, kind: str, point: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, {}, {"status": {"loadBalancer": {"ingress": [point]}}}, "status") == causes

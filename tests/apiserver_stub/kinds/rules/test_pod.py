@@ -108,8 +108,8 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedu
         ("securityContext.windowsOptions", {}, [(f"{AT}securityContext.windowsOptions", F)]),
     ],
 )  # fmt: skip
-def test_a_container(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(POD, {MAIN + path: value}) == causes
+def test_container_rules(validator: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(POD, {MAIN + path: value}) == causes
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_container(judge: Any, path: str, value: Any, causes: list[tuple[str, 
     [
         ("0.name", "A", [(f"{AT_VOLUME}[0].name", I), (f"{AT}volumeMounts[0].name", X)]),
         ("3.name", "me", [(f"{AT_VOLUME}[5].name", D)]),
-        ("3", {"name": "secret"}, []),  # which is an emptyDir then
+        ("3", {"name": "secret"}, []),  # which then is an emptyDir
         ("3.emptyDir", {}, [(f"{AT_VOLUME}[3].secret", F)]),
         ("0.emptyDir.sizeLimit", "-1", [(f"{AT_VOLUME}[0].emptyDir.sizeLimit", F), (f"{AT}volumeMounts[0].name", X)]),
         ("1.hostPath.path", "/a/../b", [(f"{AT_VOLUME}[1].hostPath.path", I)]),
@@ -148,8 +148,8 @@ def test_a_container(judge: Any, path: str, value: Any, causes: list[tuple[str, 
         ("8.csi.driver", "a_b", [(f"{AT_VOLUME}[8].csi.driver", I)]),
     ],
 )  # fmt: skip
-def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(POD, {VOLUME + path: value}) == sorted(causes)
+def test_volume_rules(validator: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(POD, {VOLUME + path: value}) == sorted(causes)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
         ("spec.runtimeClassName", "A", [("spec.runtimeClassName", I)]),
         ("spec.nodeSelector", {"a b": "c d"}, [("spec.nodeSelector", I), ("spec.nodeSelector", I)]),
         ("spec.activeDeadlineSeconds", 0, [("spec.activeDeadlineSeconds", I)]),
-        ("spec.terminationGracePeriodSeconds", -1, [(f"{AT}lifecycle.preStop.sleep", I)]),  # it has become 1
+        ("spec.terminationGracePeriodSeconds", -1, [(f"{AT}lifecycle.preStop.sleep", I)]),  # it was set to 1
         ("spec.securityContext.sysctls.0.name", "net.ipv4/conf.eth0", []),
         ("spec.securityContext.sysctls.0.name", "kernel.shm_", [("spec.securityContext.sysctls[0].name", I)]),
         ("spec.securityContext.sysctls.0.name", "kernel.*", [("spec.securityContext.sysctls[0].name", I)]),
@@ -239,30 +239,30 @@ def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str
          [("metadata.annotations[controller.kubernetes.io/pod-deletion-cost]", I)]),
     ],
 )  # fmt: skip
-def test_a_pod(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(POD, {path: value}) == sorted(causes)
+def test_pod_rules(validator: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(POD, {path: value}) == sorted(causes)
 
 
-def test_what_depends_on_two_fields(judge: Any) -> None:
+def test_rules_across_two_fields(validator: Any) -> None:
     shared = {"spec.shareProcessNamespace": True, "spec.hostPID": True}
-    assert judge(POD, shared) == [("spec.shareProcessNamespace", I)]
+    assert validator(POD, shared) == [("spec.shareProcessNamespace", I)]
     own_users = {"spec.hostUsers": False, "spec.hostIPC": True}
-    assert judge(POD, own_users) == [("spec.HostIPC", F), (f"{AT}volumeDevices", F)]
+    assert validator(POD, own_users) == [("spec.HostIPC", F), (f"{AT}volumeDevices", F)]
 
 
-def test_a_pod_for_windows_asks_for_nothing_of_linux(judge: Any) -> None:
-    causes = judge(POD, {"spec.os.name": "windows", "spec.hostPID": True})
+def test_windows_pod_rejects_linux_fields(validator: Any) -> None:
+    causes = validator(POD, {"spec.os.name": "windows", "spec.hostPID": True})
     assert ("spec.hostPID", F) in causes
     assert ("spec.securityContext.fsGroup", F) in causes
     assert (f"{AT}securityContext.seccompProfile", F) in causes
 
 
-def test_all_problems_are_reported_together(judge: Any) -> None:
+def test_all_problems_are_reported_together(validator: Any) -> None:
     changes = {
         "metadata.name": "A", "metadata.labels": {"a b": "c"}, "spec.hostname": "-", f"{MAIN}image": "",
         f"{MAIN}ports.0.hostPort": -1, "spec.volumes.3.emptyDir": {}, "spec.tolerations.1.value": "x",
     }  # fmt: skip
-    assert judge(POD, changes) == [
+    assert validator(POD, changes) == [
         ("metadata.labels", I), ("metadata.name", I), (f"{AT}image", R), (f"{AT}ports[0].hostPort", I),
         ("spec.hostname", I), ("spec.tolerations[1].operator", I), ("spec.volumes[3].secret", F),
         ("spec.volumes[7].name", I),
@@ -297,8 +297,10 @@ GATED = {"spec.schedulingGates": [{"name": "g"}], "spec.nodeName": "<gone>"}
         ({}, {"metadata.labels": {"other": "label"}}, []),
     ],
 )
-def test_what_of_a_pod_may_change(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(POD, before, after) == causes
+def test_pod_update_allows_only_mutable_fields(
+    validator: Any, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(POD, before, after) == causes
 
 
 DEBUGGED = {"spec.ephemeralContainers": [{"name": "e", "image": "i"}]}
@@ -318,8 +320,8 @@ DEBUGGED = {"spec.ephemeralContainers": [{"name": "e", "image": "i"}]}
          [("spec.ephemeralContainers[0].ports", F)]),
     ],
 )  # fmt: skip
-def test_ephemeral_containers(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(POD, before, after, "ephemeralcontainers") == causes
+def test_ephemeral_containers_rules(validator: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator.change(POD, before, after, "ephemeralcontainers") == causes
 
 
 ENDED: dict[str, Any] = {"image": "i", "imageID": "", "ready": False, "restartCount": 0}
@@ -360,7 +362,7 @@ REPORTED, AT_REPORTED = "status.containerStatuses.0", "status.containerStatuses[
          [("status.ephemeralContainerStatuses[0].allocatedResourcesStatus", F)]),
     ],
 )  # fmt: skip
-def test_a_status(judge: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+def test_status_rules(validator: Any, after: Any, causes: list[tuple[str, str]]) -> None:
     before = {
         "spec.restartPolicy": "OnFailure",
         "status.qosClass": "Burstable",
@@ -369,7 +371,7 @@ def test_a_status(judge: Any, after: Any, causes: list[tuple[str, str]]) -> None
             {**ENDED, "name": "unknown", "state": {"terminated": {"exitCode": 1}}},
         ],
     }
-    assert judge.change("v1/Pod", before, after, "status") == causes
+    assert validator.change("v1/Pod", before, after, "status") == causes
 
 
 def rule(operator: str, *codes: int, action: str = "Restart") -> dict[str, Any]:
@@ -392,24 +394,26 @@ def rule(operator: str, *codes: int, action: str = "Restart") -> dict[str, Any]:
           "spec.initContainers.0.restartPolicyRules": [rule("In", 9, action="RestartAllContainers")]}, 0, True),
     ],
 )  # fmt: skip
-def test_ended_container_restarts_by_policy(judge: Any, spec: Any, exit_code: int, allowed: bool) -> None:
+def test_terminated_container_state_follows_restart_policy(
+    validator: Any, spec: Any, exit_code: int, allowed: bool
+) -> None:
     before = {
         **spec,
         "status.containerStatuses": [{**ENDED, "name": "main", "state": {"terminated": {"exitCode": exit_code}}}],
     }
-    causes = judge.change(POD, before, {f"{REPORTED}.state": {"running": {}}}, "status")
+    causes = validator.change(POD, before, {f"{REPORTED}.state": {"running": {}}}, "status")
     assert causes == ([] if allowed else [(f"{AT_REPORTED}.state", F)])
 
 
 @pytest.mark.parametrize("container", ["containers", "initContainers"])
-def test_restart_rules_may_restart_all_containers(judge: Any, container: str) -> None:
+def test_restart_rules_may_restart_all_containers(validator: Any, container: str) -> None:
     good = {
         f"spec.{container}.0.restartPolicy": "Never",
         f"spec.{container}.0.restartPolicyRules": [rule("In", 42, action="RestartAllContainers")],
     }
-    assert judge(POD, good) == []
+    assert validator(POD, good) == []
     wrong = {**good, f"spec.{container}.0.restartPolicyRules.0.action": "Stop"}
-    assert judge(POD, wrong) == [(f"spec.{container}[0].restartPolicyRules[0].action", N)]
+    assert validator(POD, wrong) == [(f"spec.{container}[0].restartPolicyRules[0].action", N)]
 
 
 RESIZABLE = {f"{MAIN}resources.claims": "<gone>", "spec.resourceClaims": "<gone>", "status.qosClass": "Burstable"}
@@ -446,8 +450,8 @@ RUNNING = {**ENDED, "name": "main", "state": {"running": {}}}
          [("spec.resources.requests", F)]),
     ],
 )  # fmt: skip
-def test_a_resize_changes_cpu_and_memory_only(judge: Any, before: Any, after: Any, causes: Any) -> None:
-    found = judge.change(POD, {**RESIZABLE, **before}, after, "resize")
+def test_resize_changes_only_cpu_and_memory(validator: Any, before: Any, after: Any, causes: Any) -> None:
+    found = validator.change(POD, {**RESIZABLE, **before}, after, "resize")
     assert [cause for cause in found if cause[1] == F] == causes
 
 
@@ -483,8 +487,8 @@ WINDOWS = {
          [("spec.containers[0].securityContext.windowsOptions.gmsaCredentialSpec", I)]),
     ],
 )  # fmt: skip
-def test_windows_options_of_a_pod(judge: Any, changes: Any, causes: Any) -> None:
-    assert judge(POD, {**WINDOWS, **changes}) == sorted(causes)
+def test_windows_options_rules(validator: Any, changes: Any, causes: Any) -> None:
+    assert validator(POD, {**WINDOWS, **changes}) == sorted(causes)
 
 
 PROFILE = (("localhostProfile", I), ("type", N))
@@ -507,8 +511,8 @@ WHOLE = {"spec": {"containers": [{"name": "a", "image": "i"}], "resources": {}}}
         ({"spec.overhead": {"hugepages-2Mi": "2Mi"}}, [("spec.overhead", F)]),
     ],
 )  # fmt: skip
-def test_what_a_pod_asks_for_as_a_whole(judge: Any, changes: Any, causes: Any) -> None:
-    assert judge(POD, {**WHOLE, **changes}) == causes
+def test_pod_level_resources_rules(validator: Any, changes: Any, causes: Any) -> None:
+    assert validator(POD, {**WHOLE, **changes}) == causes
 
 
 @pytest.mark.parametrize(
@@ -541,5 +545,5 @@ def test_what_a_pod_asks_for_as_a_whole(judge: Any, changes: Any, causes: Any) -
          [("spec.volumes[1].persistentVolumeClaim.claimName", I)]),
     ],
 )  # fmt: skip
-def test_a_small_pod(judge: Any, changes: Any, causes: Any) -> None:
-    assert judge(POD, {"spec": {"containers": [{"name": "a", "image": "i"}]}, **changes}) == causes
+def test_minimal_pod_rules(validator: Any, changes: Any, causes: Any) -> None:
+    assert validator(POD, {"spec": {"containers": [{"name": "a", "image": "i"}]}, **changes}) == causes

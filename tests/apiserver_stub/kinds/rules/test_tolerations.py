@@ -1,4 +1,4 @@
-"""Tolerations that compare numbers: what they may be where that feature is on, and who has them where it is off."""
+"""Tolerations that compare numbers: validation with the feature on, and use with the feature off."""
 
 import copy
 from typing import Any
@@ -31,13 +31,13 @@ def causes_of(kinds: Any, kind: str, new: Any, old: Any = None) -> list[tuple[st
 
 
 @pytest.mark.parametrize("kind", POD_TOLERATIONS)
-def test_where_the_feature_is_off_only_objects_that_compare_already_may(kind: str) -> None:
+def test_comparison_operators_need_feature_or_stored_use(kind: str) -> None:
     field = ".".join(POD_TOLERATIONS[kind]) + "[1].operator"
     compares, equals = tree(kind, EQUALS, COMPARES), tree(kind, EQUALS)
     assert causes_of(ON, kind, compares) == []
     assert causes_of(OFF, kind, compares) == [(field, UNSUPPORTED)]
     assert causes_of(OFF, kind, equals) == []
-    if kind != "pods":  # whose tolerations are only added to
+    if kind != "pods":  # whose tolerations can only be added to
         assert causes_of(OFF, kind, compares, equals) == [(field, UNSUPPORTED)]
     assert causes_of(OFF, kind, compares, tree(kind, COMPARES)) == causes_of(ON, kind, compares, tree(kind, COMPARES))
     assert get_in(compares, POD_TOLERATIONS[kind])[1] == COMPARES
@@ -50,6 +50,6 @@ def test_where_the_feature_is_off_only_objects_that_compare_already_may(kind: st
         *((text, False) for text in ("", "-0", "07", "+7", "7.0", "1e3", "a", str(2**63), str(-(2**63) - 1))),
     ],
 )
-def test_numbers_are_whole_and_of_64_bits(value: str, good: bool) -> None:
+def test_compared_value_must_be_int64(value: str, good: bool) -> None:
     found = causes_of(ON, "pods", tree("pods", COMPARES | {"value": value}))
     assert [field for field, _ in found] == ([] if good else ["spec.tolerations[0].value"])

@@ -1,4 +1,4 @@
-"""What a real server of 1.36 warns of in objects that break no rule: the places, object by object."""
+"""Warnings of kube-apiserver 1.36 for valid objects: their fields."""
 
 import base64
 import datetime
@@ -80,7 +80,7 @@ def _volume(**source: Any) -> dict[str, Any]:
         (POD, {"spec.dnsConfig.nameservers": ["2001:DB8::1"]}, ["spec.dnsConfig.nameservers[0]"]),
         (POD, {"spec.imagePullSecrets": [{"name": "a"}, {"name": "a"}]}, ["spec.imagePullSecrets[1].name"]),
         (POD, {"spec.imagePullSecrets": [{}]}, ["spec.imagePullSecrets[0].name"]),
-        (POD, {"spec.terminationGracePeriodSeconds": -1}, []),  # it has become 1
+        (POD, {"spec.terminationGracePeriodSeconds": -1}, []),  # it was set to 1
         (DEPLOYMENT, {"spec.template.spec.terminationGracePeriodSeconds": -1},
          ["spec.template.spec.terminationGracePeriodSeconds"]),
         (POD, {"spec.overhead": {"memory": "100m"}}, ["spec.overhead[memory]"]),
@@ -163,8 +163,8 @@ def _volume(**source: Any) -> dict[str, Any]:
         ("resource.k8s.io/v1/ResourceSlice", {"spec.driver": "Gpu.example.org"}, ["spec.driver"]),
     ],
 )  # fmt: skip
-def test_new_objects(judge: Any, name: str, changes: dict[str, Any], places: list[str]) -> None:
-    assert _places(warnings_of(judge.kind(name), judge.tree(name, changes), None)) == places
+def test_warnings_for_new_objects(validator: Any, name: str, changes: dict[str, Any], places: list[str]) -> None:
+    assert _places(warnings_of(validator.kind(name), validator.tree(name, changes), None)) == places
 
 
 def _places(texts: list[str]) -> list[str]:
@@ -183,17 +183,19 @@ def _places(texts: list[str]) -> list[str]:
         ("batch/v1/CronJob", {"spec.schedule": "TZ=UTC * * * * *"}, 2, ["spec.schedule"]),
     ],
 )
-def test_updates(judge: Any, name: str, changes: dict[str, Any], generation: int, places: list[str]) -> None:
-    old, new = judge.tree(name, changes), judge.tree(name, changes)
+def test_warnings_for_updates(
+    validator: Any, name: str, changes: dict[str, Any], generation: int, places: list[str]
+) -> None:
+    old, new = validator.tree(name, changes), validator.tree(name, changes)
     old["metadata"]["generation"], new["metadata"]["generation"] = 1, generation
-    assert _places(warnings_of(judge.kind(name), new, old)) == places
+    assert _places(warnings_of(validator.kind(name), new, old)) == places
 
 
-def test_statuses_with_unusual_addresses(judge: Any) -> None:
+def test_warnings_for_unusual_status_addresses(validator: Any) -> None:
     pod = {"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "FD00::1"}]}}
-    assert _places(warnings_of(judge.kind(POD), pod, pod, "status")) == ["status.podIPs[1].ip"]
+    assert _places(warnings_of(validator.kind(POD), pod, pod, "status")) == ["status.podIPs[1].ip"]
     service = {"status": {"loadBalancer": {"ingress": [{"ip": "010.0.0.1"}, {"hostname": "a"}]}}}
-    assert _places(warnings_of(judge.kind(SERVICE), service, service, "status")) == [
+    assert _places(warnings_of(validator.kind(SERVICE), service, service, "status")) == [
         "status.loadBalancer.ingress[0].ip"
     ]
 
@@ -209,17 +211,17 @@ def _pair() -> tuple[str, str]:
     ).decode()
 
 
-def test_secrets_whose_key_is_that_of_another_certificate(judge: Any) -> None:
+def test_tls_secret_with_mismatched_key_gets_a_warning(validator: Any) -> None:
     (certificate, key), (_, other) = _pair(), _pair()
 
     def warned(first: str, second: str) -> int:
         secret = {"type": "kubernetes.io/tls", "data": {"tls.crt": first, "tls.key": second}}
-        return len(warnings_of(judge.kind("v1/Secret"), secret, None))
+        return len(warnings_of(validator.kind("v1/Secret"), secret, None))
 
     assert (warned(certificate, key), warned(certificate, other)) == (0, 1)
     assert (warned("", ""), warned(certificate, ""), warned("aGk=", key)) == (1, 1, 1)
 
 
-def test_deprecated_kinds_get_a_warning(judge: Any) -> None:
-    assert "v1.33" in deprecated_kind(judge.kind("v1/Endpoints"))
-    assert deprecated_kind(judge.kind(SERVICE)) == ""
+def test_deprecated_kinds_get_a_warning(validator: Any) -> None:
+    assert "v1.33" in deprecated_kind(validator.kind("v1/Endpoints"))
+    assert deprecated_kind(validator.kind(SERVICE)) == ""

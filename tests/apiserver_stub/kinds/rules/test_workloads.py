@@ -1,4 +1,4 @@
-"""The rules of what makes Pods, each broken alone in a good object."""
+"""Rules of workloads, each violated alone in a valid object."""
 
 import os
 import subprocess
@@ -86,15 +86,15 @@ STOPPED = {"status.conditions": [{"type": "Suspended", "status": "True"}]}
          [("spec.jobTemplate.spec.template.spec.containers", R)]),
     ],
 )  # fmt: skip
-def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge(kind, changes) == sorted(causes)
+def test_violated_rules_are_reported(validator: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    assert validator(kind, changes) == sorted(causes)
 
 
 @pytest.mark.parametrize(
     "schedule", ["0 0 * * *", "*/15 1,2-4 ? JAN sun-sat", "@daily", "@every 1h30m", "0 0 31 12 6", "59 23 1-31/2 * *"]
 )
-def test_schedules(judge: Any, schedule: str) -> None:
-    assert judge(CRON, {"spec.schedule": schedule}) == []
+def test_valid_schedules_are_accepted(validator: Any, schedule: str) -> None:
+    assert validator(CRON, {"spec.schedule": schedule}) == []
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_schedules(judge: Any, schedule: str) -> None:
     ["* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7", "5-1 * * * *",
      "*/0 * * * *", "a * * * *", "@often", "TZ=UTC 0 0 * * *", "-1 * * * *", "1-2-3 * * * *", "*/x * * * *"],
 )  # fmt: skip
-def test_what_is_no_schedule(judge: Any, schedule: str) -> None:
-    assert judge(CRON, {"spec.schedule": schedule}) == [("spec.schedule", I)]
+def test_invalid_schedules_are_rejected(validator: Any, schedule: str) -> None:
+    assert validator(CRON, {"spec.schedule": schedule}) == [("spec.schedule", I)]
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,10 @@ def test_what_is_no_schedule(judge: Any, schedule: str) -> None:
         (JOB, SELECTED, {"spec.successPolicy": "<gone>"}, [("spec.successPolicy", I)]),
     ],
 )  # fmt: skip
-def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, before, after) == causes
+def test_invalid_changes_are_reported(
+    validator: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, before, after) == causes
 
 
 @pytest.mark.parametrize(
@@ -155,11 +157,13 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
         ("apps/v1/StatefulSet", {"replicas": 3, "availableReplicas": 2}, [("status.availableReplicas", I)]),
     ],
 )
-def test_statuses_add_up(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
-    assert judge.change(kind, {}, {"status": status}, "status") == causes
+def test_inconsistent_statuses_are_rejected(
+    validator: Any, kind: str, status: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert validator.change(kind, {}, {"status": status}, "status") == causes
 
 
-def test_time_zones_are_known_on_a_machine_without_a_zone_database() -> None:
+def test_time_zones_need_no_system_database() -> None:
     code = "from apiserver_stub.kinds.rules.formats import time_zone as z; print([z('Europe/Berlin'), z('Europe/X')])"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, env={**os.environ, "PYTHONTZPATH": ""}

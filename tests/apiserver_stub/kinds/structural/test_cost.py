@@ -1,4 +1,4 @@
-"""Objects that cost more than their size: those of schemas with many defaults, rules or fields."""
+"""Objects that cost more than their size, because their schema has many defaults, rules or fields."""
 
 import json
 from typing import Any
@@ -11,11 +11,11 @@ from apiserver_stub.kinds.structural.schema import VALIDATIONS, StructuralSchema
 TEXT, NUMBER = {"type": "string"}, {"type": "integer", "default": 1}
 
 
-def of(**properties: Any) -> StructuralSchema:
+def schema_of(**properties: Any) -> StructuralSchema:
     return StructuralSchema({"type": "object", "properties": properties}, root=True)
 
 
-def many(count: int, schema: Any) -> Any:
+def fields(count: int, schema: Any) -> Any:
     return {"type": "object", "properties": {f"f{number}": schema for number in range(count)}}
 
 
@@ -30,34 +30,32 @@ EACH, PAIRS = "self.all(x, x > 0)", "self.all(x, self.exists(y, x + y > 0))"
 @pytest.mark.parametrize(
     ("schema", "value", "costly"),
     [
-        (of(a=TEXT), SOME, False),
-        (of(a=TEXT), {"a": [{}] * 5000}, True),
-        (of(spec=many(900, NUMBER)), {}, False),
-        (of(spec=many(1100, NUMBER)), {}, True),
-        (of(spec={"type": "object", "default": {"l": [0] * 1100}}), {}, True),
-        (of(l={"type": "array", "items": many(20, NUMBER)}), {"l": [{}] * 10}, False),
-        (of(l={"type": "array", "items": many(20, NUMBER)}), {"l": [{}] * 100}, True),
-        (of(m={"type": "object", "additionalProperties": many(20, NUMBER)}), {"m": {f"k{n}": {} for n in range(99)}},
-         True),
-        (of(l=ruled(EACH)), SOME, False),
-        (of(l=ruled(PAIRS)), FEW, False),
-        (of(l=ruled(PAIRS)), SOME, True),
-        (of(l=ruled(*[EACH] * 200)), SOME, True),
-        (of(l={"type": "array", "items": ruled(*["true"] * 200)}), SOME, True),
-        (of(l=ruled(*["size(self) < 5"] * 200)), SOME, False),
+        (schema_of(a=TEXT), SOME, False),
+        (schema_of(a=TEXT), {"a": [{}] * 5000}, True),
+        (schema_of(spec=fields(900, NUMBER)), {}, False),
+        (schema_of(spec=fields(1100, NUMBER)), {}, True),
+        (schema_of(spec={"type": "object", "default": {"l": [0] * 1100}}), {}, True),
+        (schema_of(l={"type": "array", "items": fields(20, NUMBER)}), {"l": [{}] * 10}, False),
+        (schema_of(l={"type": "array", "items": fields(20, NUMBER)}), {"l": [{}] * 100}, True),
+        (schema_of(m={"type": "object", "additionalProperties": fields(20, NUMBER)}),
+         {"m": {f"k{n}": {} for n in range(99)}}, True),
+        (schema_of(l=ruled(EACH)), SOME, False),
+        (schema_of(l=ruled(PAIRS)), FEW, False),
+        (schema_of(l=ruled(PAIRS)), SOME, True),
+        (schema_of(l=ruled(*[EACH] * 200)), SOME, True),
+        (schema_of(l={"type": "array", "items": ruled(*["true"] * 200)}), SOME, True),
+        (schema_of(l=ruled(*["size(self) < 5"] * 200)), SOME, False),
     ],
 )  # fmt: skip
-def test_work_on_an_object_is_costly_by_what_its_schema_makes_of_it(
-    schema: StructuralSchema, value: Any, costly: bool
-) -> None:
+def test_object_cost_depends_on_schema(schema: StructuralSchema, value: Any, costly: bool) -> None:
     schema.derived(prepare)
     assert SchemaCost(schema).is_costly(json.dumps(value, separators=(",", ":")).encode()) is costly
 
 
-def test_the_first_object_of_a_large_schema_is_costly() -> None:
-    schema = of(spec=many(300, TEXT))
+def test_first_object_of_large_schema_is_costly() -> None:
+    schema = schema_of(spec=fields(300, TEXT))
     cost = SchemaCost(schema)
     assert cost.is_costly(b"{}")
     schema.derived(prepare)
     assert not cost.is_costly(b"{}")
-    assert not SchemaCost(of(spec=many(100, TEXT))).is_costly(b"{}")
+    assert not SchemaCost(schema_of(spec=fields(100, TEXT))).is_costly(b"{}")

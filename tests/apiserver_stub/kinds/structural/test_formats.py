@@ -1,4 +1,4 @@
-"""Formats of texts, as kube-apiserver 1.36 judges them."""
+"""String formats, as in kube-apiserver 1.36."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from apiserver_stub.kinds.structural.formats import format_of
         ("a", False),
     ],
 )
-def test_uris(text: str, right: bool) -> None:
+def test_uri_format(text: str, right: bool) -> None:
     check = format_of("uri")
     assert check is not None
     assert check(text) is right

@@ -33,7 +33,7 @@ MAP = {
         (MAP, [None, {"a": 1}, None], ["[2]"]),
     ],
 )
-def test_duplicates_are_reported_at_their_second_place(schema: Any, value: Any, again: list[str]) -> None:
+def test_duplicates_are_reported_at_second_occurrence(schema: Any, value: Any, again: list[str]) -> None:
     errors = ErrorList()
     report_duplicates(value, StructuralSchema(schema), errors)
     assert [cause.field for cause in errors.causes] == again

@@ -1,4 +1,4 @@
-"""What holds for any structural schema and any value: the quick look and the closer one agree."""
+"""Properties of any structural schema and value: the quick check and the full check agree."""
 
 import copy
 import json
@@ -25,18 +25,18 @@ VALUES = st.recursive(
 )
 
 
-def some(**words: Any) -> Any:
-    """Schemas with some of these words."""
+def schemas_with(**words: Any) -> Any:
+    """Schemas with some of these keywords."""
     return st.fixed_dictionaries({}, optional=words)
 
 
-TEXTS = some(
+TEXTS = schemas_with(
     minLength=SMALL, maxLength=SMALL, pattern=st.sampled_from(["^a", "b$"]), format=st.sampled_from(["date", "ipv4"]),
     enum=st.just(["a", ""]), default=st.sampled_from(["", "a"]), nullable=st.booleans(),
 ).map(lambda words: {"type": "string", **words})  # fmt: skip
 NUMBERS = st.tuples(
     st.sampled_from(["integer", "number"]),
-    some(
+    schemas_with(
         minimum=SMALL, maximum=SMALL, exclusiveMinimum=st.booleans(), exclusiveMaximum=st.booleans(),
         multipleOf=st.just(2), format=st.sampled_from(["int32", "int64", "double"]), nullable=st.booleans(),
     ),
@@ -44,33 +44,33 @@ NUMBERS = st.tuples(
 PLAIN = st.one_of(
     TEXTS,
     NUMBERS,
-    some(nullable=st.booleans(), default=st.booleans()).map(lambda words: {"type": "boolean", **words}),
+    schemas_with(nullable=st.booleans(), default=st.booleans()).map(lambda words: {"type": "boolean", **words}),
     st.just({"x-kubernetes-int-or-string": True}),
     st.just({"x-kubernetes-preserve-unknown-fields": True}),
 )
 
 
-def above(inner: Any) -> Any:
-    """Schemas of what holds others."""
-    sized = some(minProperties=SMALL, maxProperties=SMALL, nullable=st.booleans(), required=st.just(["a"]))
+def nested_schemas(inner: Any) -> Any:
+    """Schemas that contain others."""
+    sized = schemas_with(minProperties=SMALL, maxProperties=SMALL, nullable=st.booleans(), required=st.just(["a"]))
     named = st.tuples(
         st.dictionaries(NAMES, inner, min_size=1, max_size=3),
         sized,
-        some(**{"x-kubernetes-preserve-unknown-fields": st.just(True), "default": st.just({})}),
+        schemas_with(**{"x-kubernetes-preserve-unknown-fields": st.just(True), "default": st.just({})}),
     ).map(lambda found: {"type": "object", "properties": found[0], **found[1], **found[2]})
     mapped = st.tuples(inner, sized).map(lambda found: {"type": "object", "additionalProperties": found[0], **found[1]})
-    listed = st.tuples(inner, some(minItems=SMALL, maxItems=SMALL, nullable=st.booleans())).map(
+    listed = st.tuples(inner, schemas_with(minItems=SMALL, maxItems=SMALL, nullable=st.booleans())).map(
         lambda found: {"type": "array", "items": found[0], **found[1]}
     )
     return named | mapped | listed
 
 
-SCHEMAS = st.recursive(PLAIN, above, max_leaves=6)
+SCHEMAS = st.recursive(PLAIN, nested_schemas, max_leaves=6)
 
 
 @settings(max_examples=300, deadline=None)
 @given(SCHEMAS, VALUES)
-def test_what_the_quick_look_takes_the_closer_one_finds_nothing_in(raw: Any, value: Any) -> None:
+def test_quick_check_accepts_only_what_full_check_accepts(raw: Any, value: Any) -> None:
     schema = StructuralSchema(raw)
     if takes(schema, value):
         assert not check(value, raw)
@@ -90,7 +90,7 @@ OBJECTS = st.tuples(st.dictionaries(NAMES, SCHEMAS, max_size=3), st.booleans()).
 
 @settings(max_examples=300, deadline=None)
 @given(OBJECTS, st.dictionaries(NAMES, VALUES, max_size=4))
-def test_an_object_is_fitted_and_completed_once(raw: Any, tree: Any) -> None:
+def test_fitting_and_defaulting_are_idempotent(raw: Any, tree: Any) -> None:
     schema = StructuralSchema(raw, root=True)
     fit(tree, schema)
     again = copy.deepcopy(tree)
@@ -105,7 +105,7 @@ def test_an_object_is_fitted_and_completed_once(raw: Any, tree: Any) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(OBJECTS, st.dictionaries(NAMES, VALUES, max_size=4))
-def test_what_is_judged_to_be_whole_is_complete_when_it_is_read(raw: Any, tree: Any) -> None:
+def test_complete_object_stays_complete_after_reading(raw: Any, tree: Any) -> None:
     schema = StructuralSchema(raw, root=True)
     tree |= {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a", "namespace": "default"}}
     if CustomRules("example.com/v1", "Thing", True, schema, None).judge(tree, None, "").whole:

@@ -1,4 +1,4 @@
-"""The server's own authorities: what they issue, keep and issue again."""
+"""The server's own CAs: what they issue, keep and reissue."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ def admin_certificate(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(base64.b64decode(user["client-certificate-data"]))
 
 
-def test_everything_is_kept(tmp_path: Path) -> None:
+def test_second_start_keeps_all_files(tmp_path: Path) -> None:
     file, contents = tmp_path / "admin.kubeconfig", []
     for _ in range(2):
         authorities = Authorities(tmp_path)
@@ -42,7 +42,7 @@ def test_everything_is_kept(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_there_is_an_authority_for_each_purpose(tmp_path: Path) -> None:
+def test_each_purpose_has_its_own_ca(tmp_path: Path) -> None:
     authorities = Authorities(tmp_path)
     authorities.server_files(HOSTS)
     authorities.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
@@ -52,7 +52,7 @@ def test_there_is_an_authority_for_each_purpose(tmp_path: Path) -> None:
     admin.verify_directly_issued_by(certificate(tmp_path / "client-ca.crt"))
 
 
-def test_secrets_are_their_owners(tmp_path: Path) -> None:
+def test_secret_files_are_private(tmp_path: Path) -> None:
     authorities = Authorities(tmp_path)
     authorities.server_files(HOSTS)
     authorities.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
@@ -62,19 +62,19 @@ def test_secrets_are_their_owners(tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in secrets} == {0o600}
 
 
-def test_the_server_pair_serves(tmp_path: Path) -> None:
+def test_server_certificate_can_be_loaded(tmp_path: Path) -> None:
     authorities = Authorities(tmp_path)
     context = context_of(FilePair(*authorities.server_files(HOSTS)).read(), authorities.clients.pair.certificate)
     assert context.verify_mode is ssl.CERT_OPTIONAL
 
 
-def test_a_further_host_needs_another_certificate(tmp_path: Path) -> None:
+def test_additional_host_needs_new_certificate(tmp_path: Path) -> None:
     authorities = Authorities(tmp_path)
     before = authorities.server_files(HOSTS)[0].read_bytes()
     assert authorities.server_files([*HOSTS, "10.0.0.1"])[0].read_bytes() != before
 
 
-def test_what_ends_before_long_is_issued_again(tmp_path: Path) -> None:
+def test_expiring_certificates_are_reissued(tmp_path: Path) -> None:
     file, manager = tmp_path / "admin.kubeconfig", tmp_path / "manager.kubeconfig"
     ending = []
     for lifetime in (timedelta(days=100), timedelta(days=365)):
@@ -107,7 +107,7 @@ async def test_certificates_from_the_future_are_issued_again(tmp_path: Path) -> 
     assert all(one.not_valid_before_utc <= utc_now() for one in issued())
 
 
-def test_a_process_that_runs_on_finds_its_new_certificate_where_the_old_one_was(tmp_path: Path) -> None:
+def test_renewed_client_certificate_keeps_its_path(tmp_path: Path) -> None:
     file = tmp_path / "manager.kubeconfig"
     Authorities(tmp_path).renewable_kubeconfig(file, URL, CertificateIdentity("manager", ("a",)))
     document = yaml.safe_load(file.read_text())
@@ -118,7 +118,7 @@ def test_a_process_that_runs_on_finds_its_new_certificate_where_the_old_one_was(
 
 
 @pytest.mark.parametrize("content", [b"", b"apiVersion: v1\n", b"\xff", b"a: [", b"clusters: []\nusers: 3\n"])
-def test_a_kubeconfig_that_does_not_serve_is_written_again(tmp_path: Path, content: bytes) -> None:
+def test_unusable_kubeconfig_is_rewritten(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "admin.kubeconfig"
     file.write_bytes(content)
     Authorities(tmp_path).kubeconfig(file, URL, ADMIN)
@@ -126,7 +126,7 @@ def test_a_kubeconfig_that_does_not_serve_is_written_again(tmp_path: Path, conte
     assert document["clusters"][0]["cluster"]["server"] == URL
 
 
-def test_a_kubeconfig_of_another_authority_is_written_again(tmp_path: Path) -> None:
+def test_kubeconfig_of_another_ca_is_rewritten(tmp_path: Path) -> None:
     file = tmp_path / "admin.kubeconfig"
     Authorities(tmp_path / "other").kubeconfig(file, URL, ADMIN)
     foreign = admin_certificate(file)
@@ -134,7 +134,7 @@ def test_a_kubeconfig_of_another_authority_is_written_again(tmp_path: Path) -> N
     assert admin_certificate(file) != foreign
 
 
-def test_an_authority_is_taken_over_when_it_was_replaced_whole(tmp_path: Path) -> None:
+def test_ca_replaced_with_its_key_is_used(tmp_path: Path) -> None:
     authorities, other = Authorities(tmp_path), make_ca("other")
     (tmp_path / "client-ca.crt").write_bytes(other.certificate)
     before = authorities.clients.pair
@@ -146,26 +146,26 @@ def test_an_authority_is_taken_over_when_it_was_replaced_whole(tmp_path: Path) -
     assert authorities.clients.pair == other
 
 
-def test_an_authority_without_its_key_is_not_replaced(tmp_path: Path) -> None:
+def test_ca_without_key_is_not_replaced(tmp_path: Path) -> None:
     Authorities(tmp_path)
     (tmp_path / "ca.key").unlink()
     with pytest.raises(FileNotFoundError):
         Authorities(tmp_path)
 
 
-def test_a_leaf_is_no_authority(tmp_path: Path) -> None:
+def test_leaf_certificate_is_not_a_ca(tmp_path: Path) -> None:
     issue(make_ca("ca"), "leaf").write(tmp_path / "ca.crt", tmp_path / "ca.key")
     with pytest.raises(ValueError, match="the certificate is not that of an authority"):
         Authorities(tmp_path)
 
 
-def test_a_client_certificate_names_user_and_groups(tmp_path: Path) -> None:
+def test_client_certificate_names_user_and_groups(tmp_path: Path) -> None:
     file = tmp_path / "jane.kubeconfig"
     Authorities(tmp_path).kubeconfig(file, URL, CertificateIdentity("jane", ("dev", "ops")))
     assert admin_certificate(file).subject.rfc4514_string() == "CN=jane,O=ops,O=dev"
 
 
-def test_the_hosts_of_a_server() -> None:
+def test_server_hosts() -> None:
     hosts = server_hosts("192.0.2.7", "192.0.2.9", "10.0.0.1")
     assert {"localhost", "127.0.0.1", "::1", "kubernetes.default.svc", "10.0.0.1", "192.0.2.7", "192.0.2.9"} <= set(
         hosts
@@ -178,5 +178,5 @@ def test_the_hosts_of_a_server() -> None:
     ("bind", "url"),
     [("", URL), ("0.0.0.0", URL), ("::", URL), ("192.0.2.7", "https://192.0.2.7:6443"), ("::1", "https://[::1]:6443")],
 )
-def test_the_url_of_a_server(bind: str, url: str) -> None:
+def test_server_url(bind: str, url: str) -> None:
     assert server_url(bind, 6443) == url

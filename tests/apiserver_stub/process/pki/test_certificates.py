@@ -1,4 +1,4 @@
-"""The certificates of a server that runs on: renewed, replaced, and whose clients are believed meanwhile; virtual."""
+"""Certificates of a running server: renewed, replaced, and the trust in clients, in virtual time."""
 
 import asyncio
 import base64
@@ -40,7 +40,7 @@ def root(ca: KeyPair | bytes) -> str:
 
 
 class Serving:
-    """A server without sockets; `ask` hands it a request as the socket would."""
+    """A server without sockets; `ask` passes a request to it like the socket."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[Response]], made: ServerCertificates, folder: Path):
         self.handle = handle
@@ -51,10 +51,10 @@ class Serving:
         query = (("watch", "1"),) if path.endswith("?watch=1") else ()
         return await self.handle(Request("GET", path.partition("?")[0], query, headers, certificate=certificate))
 
-    def shown(self) -> x509.Certificate:
+    def server_certificate(self) -> x509.Certificate:
         return x509.load_pem_x509_certificate((self.folder / "apiserver.crt").read_bytes())
 
-    def admin(self) -> x509.Certificate:
+    def admin_certificate(self) -> x509.Certificate:
         user = yaml.safe_load((self.folder / "admin.kubeconfig").read_text())["users"][0]["user"]
         return x509.load_pem_x509_certificate(base64.b64decode(user["client-certificate-data"]))
 
@@ -84,8 +84,8 @@ def client(folder: Path, *, lasts: float = DAY, ca: KeyPair | None = None) -> Ce
     return Certificate("jane", ("dev",), root(signer), wall_seconds() + lasts)
 
 
-async def pass_by(seconds: float) -> None:
-    """Let a long time pass at once, and then what is done every minute."""
+async def advance_time(seconds: float) -> None:
+    """Advance the clock at once, and then run the tasks of every minute."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.jump(seconds)
@@ -97,20 +97,20 @@ async def read(response: Response) -> list[Any]:
     return [json.loads(line) async for chunk in response.body for line in chunk.splitlines()]
 
 
-async def test_what_it_issues_is_renewed_while_it_runs(tmp_path: Path) -> None:
+async def test_issued_certificates_are_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
-        before = server.shown(), server.admin()
-        await pass_by(200 * DAY)
-        assert (server.shown(), server.admin()) == before
-        await pass_by(60 * DAY)
-        for old, new in zip(before, (server.shown(), server.admin()), strict=True):
+        before = server.server_certificate(), server.admin_certificate()
+        await advance_time(200 * DAY)
+        assert (server.server_certificate(), server.admin_certificate()) == before
+        await advance_time(60 * DAY)
+        for old, new in zip(before, (server.server_certificate(), server.admin_certificate()), strict=True):
             assert new.not_valid_before_utc < old.not_valid_after_utc - timedelta(days=100)
             assert new != old
             assert new.not_valid_after_utc - utc_now() > timedelta(days=200)
 
 
-async def test_one_process_of_several_renews_what_all_show(tmp_path: Path) -> None:
-    """The others leave the files alone, and have what is renewed."""
+async def test_one_worker_renews_shared_certificates(tmp_path: Path) -> None:
+    """The other workers read the renewed files and do not write them."""
     options = FLAGS.parse([f"--data-dir={tmp_path}", "--storage-backend=memory", "--bind-address=127.0.0.1"])
     log = Runtime("test").log("certificates")
     first, other = (ServerCertificates(options, Trust(), log, renew=renew) for renew in (True, False))
@@ -119,7 +119,7 @@ async def test_one_process_of_several_renews_what_all_show(tmp_path: Path) -> No
     before = [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")]
     async with Tasks() as tasks:
         tasks.start(other.keep(6443), name="other")
-        await pass_by(300 * DAY)
+        await advance_time(300 * DAY)
         assert [(tmp_path / name).read_bytes() for name in ("apiserver.crt", "admin.kubeconfig")] == before
         tasks.start(first.keep(6443), name="first")
         await asyncio.sleep(120)
@@ -127,15 +127,15 @@ async def test_one_process_of_several_renews_what_all_show(tmp_path: Path) -> No
     assert all(one != another for one, another in zip(before, after, strict=True))
 
 
-async def test_certificates_of_a_short_life_are_renewed_too(tmp_path: Path) -> None:
+async def test_short_lived_certificates_are_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(minutes=10)) as server:
         for _ in range(20):
             await asyncio.sleep(60)
-            for one in (server.shown(), server.admin()):
+            for one in (server.server_certificate(), server.admin_certificate()):
                 assert one.not_valid_after_utc - utc_now() > timedelta(minutes=2)
 
 
-async def test_a_certificate_is_believed_until_it_expires(tmp_path: Path) -> None:
+async def test_certificate_is_trusted_until_it_expires(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         jane = client(tmp_path, lasts=60)
         assert (await server.ask(jane)).status == 200
@@ -146,14 +146,14 @@ async def test_a_certificate_is_believed_until_it_expires(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
-async def test_no_certificate_of_the_other_authorities_is_believed(tmp_path: Path, authority: str) -> None:
+async def test_certificates_of_other_cas_are_rejected(tmp_path: Path, authority: str) -> None:
     async with serving(tmp_path) as server:
         mallory = Certificate("m", ("system:masters",), root((tmp_path / f"{authority}.crt").read_bytes()))
         assert (await server.ask(mallory)).status == 401
         assert (await server.ask(Certificate("system:apiserver", ("system:masters",)))).status == 401
 
 
-async def test_a_token_counts_beside_a_certificate_that_is_not_believed(tmp_path: Path) -> None:
+async def test_token_is_used_beside_untrusted_certificate(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("good,joe,1\n")
     async with serving(tmp_path / "data", f"--token-auth-file={tmp_path / 'tokens'}") as server:
         old = client(tmp_path / "data", lasts=-1)
@@ -161,12 +161,12 @@ async def test_a_token_counts_beside_a_certificate_that_is_not_believed(tmp_path
         assert (await server.ask(old, authorization="Bearer forged")).status == 401
         assert (await server.ask(old, authorization="Basic good")).status == 401
         watch = await server.ask(old, f"{CONFIGS}?watch=1", authorization="Bearer good")
-        assert getattr(watch.body, "ends_at", 0.0) > asyncio.get_running_loop().time() + 60  # when it is cut off
+        assert getattr(watch.body, "ends_at", 0.0) > asyncio.get_running_loop().time() + 60  # when it is disconnected
         began = wall_seconds()
         assert (await read(watch), wall_seconds() - began > 60) == ([], True)
 
 
-async def test_a_watch_ends_when_the_certificate_does(tmp_path: Path) -> None:
+async def test_watch_ends_when_certificate_expires(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         long, brief = client(tmp_path, lasts=3600), client(tmp_path, lasts=90)
         lasting = await server.ask(long, f"{CONFIGS}?watch=1")
@@ -178,7 +178,7 @@ async def test_a_watch_ends_when_the_certificate_does(tmp_path: Path) -> None:
         assert wall_seconds() - began <= 3600.1
 
 
-async def test_a_replaced_client_ca_file_counts_at_once(tmp_path: Path) -> None:
+async def test_replaced_client_ca_file_takes_effect(tmp_path: Path) -> None:
     first, second = make_ca("first"), make_ca("second")
     (tmp_path / "clients.crt").write_bytes(first.certificate)
     async with serving(tmp_path / "data", FOREIGN.format(tmp_path)) as server:
@@ -193,7 +193,7 @@ async def test_a_replaced_client_ca_file_counts_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN CERT", None])
-async def test_a_broken_client_ca_file_changes_nothing(tmp_path: Path, content: bytes | None) -> None:
+async def test_broken_client_ca_file_is_ignored(tmp_path: Path, content: bytes | None) -> None:
     first = make_ca("first")
     file = tmp_path / "clients.crt"
     file.write_bytes(first.certificate)
@@ -207,21 +207,21 @@ async def test_a_broken_client_ca_file_changes_nothing(tmp_path: Path, content: 
         assert (await server.ask(client(tmp_path, ca=second))).status == 200
 
 
-async def test_a_client_ca_file_without_certificates_ends_the_start(tmp_path: Path) -> None:
+async def test_client_ca_file_without_certificates_fails_start(tmp_path: Path) -> None:
     (tmp_path / "clients.crt").write_bytes(b"nothing\n")
     with pytest.raises(ValueError, match=r"--client-ca-file: .*clients\.crt holds no certificates that can be read"):
         async with serving(tmp_path / "data", FOREIGN.format(tmp_path)):
             pass
 
 
-async def test_an_own_authority_that_is_replaced_replaces_what_it_issued(tmp_path: Path) -> None:
+async def test_replaced_own_ca_reissues_certificates(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         old, other = client(tmp_path), make_ca("other")
         other.write(tmp_path / "client-ca.crt", tmp_path / "client-ca.key")
         await asyncio.sleep(70)
         assert (await server.ask(old)).status == 401
         assert (await server.ask(client(tmp_path))).status == 200
-        server.admin().verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))
+        server.admin_certificate().verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))
         assert other.certificate.decode() == (await published(server))["client-ca-file"]
 
 
@@ -233,7 +233,7 @@ async def published(server: Serving) -> dict[str, str]:
     return data
 
 
-async def test_other_servers_are_told_of_clients_and_proxies(tmp_path: Path) -> None:
+async def test_client_and_proxy_cas_are_published(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         data = await published(server)
         assert data["client-ca-file"] == (tmp_path / "client-ca.crt").read_text()
@@ -247,7 +247,7 @@ async def test_other_servers_are_told_of_clients_and_proxies(tmp_path: Path) -> 
         }
 
 
-async def test_data_folders_are_their_owners_alone(tmp_path: Path) -> None:
+async def test_data_folders_are_private(tmp_path: Path) -> None:
     data, certs = tmp_path / "data", tmp_path / "certs"
     certs.mkdir(mode=0o755)
     async with serving(data, f"--cert-dir={certs}"):
@@ -258,25 +258,27 @@ AS_JOE = {"x-remote-user": "joe", "x-remote-group": "dev"}
 PROXIES = ("--requestheader-client-ca-file={}/proxies.crt", "--requestheader-allowed-names=front")
 
 
-def flags_of_proxies(folder: Path, *more: str) -> tuple[KeyPair, tuple[str, ...]]:
+def proxy_flags(folder: Path, *more: str) -> tuple[KeyPair, tuple[str, ...]]:
     proxies = make_ca("proxies")
     proxies.write(folder / "proxies.crt", folder / "proxies.key")
     return proxies, tuple(flag.format(folder) for flag in (*PROXIES, *more))
 
 
-async def test_who_a_trusted_proxy_speaks_for(tmp_path: Path) -> None:
-    proxies, flags = flags_of_proxies(tmp_path)
+async def test_trusted_proxy_may_name_users(tmp_path: Path) -> None:
+    proxies, flags = proxy_flags(tmp_path)
     async with serving(tmp_path / "data", *flags) as server:
         for name, status in (("front", 200), ("other", 401)):
             asked = await server.ask(Certificate(name, root=root(proxies)), **AS_JOE)
             assert asked.status == status
         own = (tmp_path / "data" / "client-ca.crt").read_bytes()
-        assert (await server.ask(Certificate("front", root=root(own)), **AS_JOE)).status == 200  # itself, not joe
-        assert (await server.ask(Certificate("front", root=root(proxies)))).status == 401  # speaks for nobody
+        assert (
+            await server.ask(Certificate("front", root=root(own)), **AS_JOE)
+        ).status == 200  # the proxy itself, not joe
+        assert (await server.ask(Certificate("front", root=root(proxies)))).status == 401  # may name no user
 
 
-async def test_a_watch_through_a_proxy_ends_with_the_trust_in_it(tmp_path: Path) -> None:
-    proxies, flags = flags_of_proxies(tmp_path)
+async def test_watch_through_proxy_ends_when_trust_ends(tmp_path: Path) -> None:
+    proxies, flags = proxy_flags(tmp_path)
     async with serving(tmp_path / "data", *flags) as server:
         watch = await server.ask(Certificate("front", root=root(proxies)), f"{CONFIGS}?watch=1", **AS_JOE)
         assert watch.status == 200
@@ -288,9 +290,9 @@ async def test_a_watch_through_a_proxy_ends_with_the_trust_in_it(tmp_path: Path)
         assert asked.status == 401
 
 
-async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
+async def test_proxy_cas_of_flags_are_published(tmp_path: Path) -> None:
     more = ("--requestheader-username-headers=X-User", "--requestheader-uid-headers=X-Uid,X-Remote-Uid")
-    proxies, flags = flags_of_proxies(tmp_path, *more)
+    proxies, flags = proxy_flags(tmp_path, *more)
     async with serving(tmp_path / "data", *flags) as server:
         data = await published(server)
     told = {name.removeprefix("requestheader-"): text for name, text in data.items()}
@@ -305,12 +307,12 @@ async def test_the_proxies_of_the_flags_are_published(tmp_path: Path) -> None:
     assert proxies.certificate.decode() not in data["client-ca-file"]
 
 
-async def test_the_certificate_shown_as_a_proxy_is_renewed(tmp_path: Path) -> None:
+async def test_proxy_client_certificate_is_renewed(tmp_path: Path) -> None:
     async with serving(tmp_path, lifetime=timedelta(days=3)) as server:
         first = server.certificates.proxy_pair()
-        await pass_by(DAY)
+        await advance_time(DAY)
         assert server.certificates.proxy_pair() == first
-        await pass_by(1.1 * DAY)
+        await advance_time(1.1 * DAY)
         second = server.certificates.proxy_pair()
         assert second is not None
         assert second != first
@@ -318,7 +320,7 @@ async def test_the_certificate_shown_as_a_proxy_is_renewed(tmp_path: Path) -> No
         x509.load_pem_x509_certificate(second.certificate).verify_directly_issued_by(authority)
 
 
-async def test_the_certificate_shown_as_a_proxy_may_be_given(tmp_path: Path) -> None:
+async def test_proxy_client_certificate_can_be_configured(tmp_path: Path) -> None:
     files = tmp_path / "proxy.crt", tmp_path / "proxy.key"
     given = issue(make_ca("proxies"), "mine", client=True)
     given.write(*files)

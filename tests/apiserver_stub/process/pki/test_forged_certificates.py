@@ -1,4 +1,4 @@
-"""Forged client certificates over real TLS: no handshake with one ends in an answer to somebody who is known."""
+"""Forged client certificates over real TLS never authenticate a user."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ def name_of(common_name: str, *groups: str, uids: tuple[str, ...] = ()) -> x509.
 ADMIN = name_of("admin", "system:masters")
 
 
-def made(
+def issue_certificate(
     by: Issued | None,
     subject: x509.Name = ADMIN,
     *,
@@ -79,7 +79,7 @@ def made(
     critical: bool = False,
     signs: bool | None = None,
 ) -> Issued:
-    """A certificate issued by another, by default a good one for an administrator."""
+    """A certificate issued by another, by default a valid one for an administrator."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     issuer = issuer or (by.certificate.subject if by else subject)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
@@ -99,57 +99,57 @@ def made(
 
 
 def authority(name: str, by: Issued | None = None, **more: Any) -> Issued:
-    return made(by, name_of(name), ca=True, use=None, **more)
+    return issue_certificate(by, name_of(name), ca=True, use=None, **more)
 
 
 ROOT, PROXIES_ROOT = authority("clients"), authority("proxies")
-TWIN = authority("clients")  # of the same name, with another key
-LEAF = made(ROOT, name_of("leaf"))
+TWIN = authority("clients")  # with the same name and another key
+LEAF = issue_certificate(ROOT, name_of("leaf"))
 MIDDLE = authority("middle", ROOT, depth=0)
 OLD_MIDDLE = authority("old middle", ROOT, ends=NOW - timedelta(minutes=5))
-SERVERS_MIDDLE = made(ROOT, name_of("for servers"), ca=True, use=(SERVER,))
+SERVERS_MIDDLE = issue_certificate(ROOT, name_of("for servers"), ca=True, use=(SERVER,))
 NO_SIGNER = authority("no signer", ROOT, signs=False)
-PLAIN_MIDDLE = made(ROOT, name_of("plain middle"), ca=None, use=None)
+PLAIN_MIDDLE = issue_certificate(ROOT, name_of("plain middle"), ca=None, use=None)
 
 FORGED: dict[str, tuple[Issued, ...]] = {
-    "expired": (made(ROOT, ends=NOW - timedelta(minutes=5)),),
-    "not valid yet": (made(ROOT, begins=NOW + DAY, ends=NOW + 2 * DAY),),
-    "of an authority of the same name": (made(TWIN),),
-    "of an authority of the same name, which is shown": (made(TWIN), TWIN),
-    "of an authority of the same name, beside the real one": (made(TWIN), ROOT),
-    "self-signed": (made(None),),
-    "self-signed, of the name of the authority": (made(None, name_of("clients")),),
-    "self-signed, as an authority": (made(None, ca=True),),
-    "self-signed, beside the real authority": (made(None), ROOT),
-    "said to be of the authority, signed by itself": (made(None, issuer=ROOT.certificate.subject),),
-    "of an authority that nobody knows": (made(authority("others")),),
-    "of the authority of proxies": (made(PROXIES_ROOT),),
-    "for servers only": (made(ROOT, use=(SERVER,)),),
-    "for signing code only": (made(ROOT, use=(ExtendedKeyUsageOID.CODE_SIGNING,)),),
-    "with what must be understood": (made(ROOT, critical=True),),
-    "signed by a client": (made(LEAF), LEAF),
-    "signed by a client, beside the real authority": (made(LEAF), LEAF, ROOT),
-    "signed by what says nothing of being an authority": (made(PLAIN_MIDDLE), PLAIN_MIDDLE),
-    "signed by an authority that may not sign": (made(NO_SIGNER), NO_SIGNER),
-    "signed by an authority that has expired": (made(OLD_MIDDLE), OLD_MIDDLE),
-    "signed by an authority for servers": (made(SERVERS_MIDDLE), SERVERS_MIDDLE),
+    "expired": (issue_certificate(ROOT, ends=NOW - timedelta(minutes=5)),),
+    "not valid yet": (issue_certificate(ROOT, begins=NOW + DAY, ends=NOW + 2 * DAY),),
+    "of an authority of the same name": (issue_certificate(TWIN),),
+    "of an authority of the same name, which is shown": (issue_certificate(TWIN), TWIN),
+    "of an authority of the same name, beside the real one": (issue_certificate(TWIN), ROOT),
+    "self-signed": (issue_certificate(None),),
+    "self-signed, of the name of the authority": (issue_certificate(None, name_of("clients")),),
+    "self-signed, as an authority": (issue_certificate(None, ca=True),),
+    "self-signed, beside the real authority": (issue_certificate(None), ROOT),
+    "said to be of the authority, signed by itself": (issue_certificate(None, issuer=ROOT.certificate.subject),),
+    "of an authority that nobody knows": (issue_certificate(authority("others")),),
+    "of the authority of proxies": (issue_certificate(PROXIES_ROOT),),
+    "for servers only": (issue_certificate(ROOT, use=(SERVER,)),),
+    "for signing code only": (issue_certificate(ROOT, use=(ExtendedKeyUsageOID.CODE_SIGNING,)),),
+    "with what must be understood": (issue_certificate(ROOT, critical=True),),
+    "signed by a client": (issue_certificate(LEAF), LEAF),
+    "signed by a client, beside the real authority": (issue_certificate(LEAF), LEAF, ROOT),
+    "signed by what says nothing of being an authority": (issue_certificate(PLAIN_MIDDLE), PLAIN_MIDDLE),
+    "signed by an authority that may not sign": (issue_certificate(NO_SIGNER), NO_SIGNER),
+    "signed by an authority that has expired": (issue_certificate(OLD_MIDDLE), OLD_MIDDLE),
+    "signed by an authority for servers": (issue_certificate(SERVERS_MIDDLE), SERVERS_MIDDLE),
     "signed by an authority below one that may have none": (
-        made(lower := authority("lower", MIDDLE)), lower, MIDDLE,
+        issue_certificate(lower := authority("lower", MIDDLE)), lower, MIDDLE,
     ),
-    "signed by an authority that is not shown": (made(MIDDLE),),
-    "signed by an authority of a stranger, beside a good one": (made(authority("middle")), MIDDLE),
-    "with a key of 1024 bits": (made(ROOT, key=rsa.generate_private_key(65537, 1024)),),
-    "without a name": (made(ROOT, name_of("", "system:masters")),),
-    "with two uids": (made(ROOT, name_of("admin", "system:masters", uids=("1", "2"))),),
+    "signed by an authority that is not shown": (issue_certificate(MIDDLE),),
+    "signed by an authority of a stranger, beside a good one": (issue_certificate(authority("middle")), MIDDLE),
+    "with a key of 1024 bits": (issue_certificate(ROOT, key=rsa.generate_private_key(65537, 1024)),),
+    "without a name": (issue_certificate(ROOT, name_of("", "system:masters")),),
+    "with two uids": (issue_certificate(ROOT, name_of("admin", "system:masters", uids=("1", "2"))),),
     "a good one, whose key is another": (Issued(LEAF.certificate, TWIN.key),),
 }  # fmt: skip
 
 GOOD: dict[str, tuple[Issued, ...]] = {
-    "a client": (made(ROOT, name_of("jane", "dev")),),
-    "a client without a use": (made(ROOT, name_of("jane", "dev"), use=None),),
-    "a client below another authority": (made(MIDDLE, name_of("jane", "dev")), MIDDLE),
-    "a client, beside what nobody asked for": (made(ROOT, name_of("jane", "dev")), TWIN),
-    "a client with a uid": (made(ROOT, name_of("jane", "dev", uids=("7",))),),
+    "a client": (issue_certificate(ROOT, name_of("jane", "dev")),),
+    "a client without a use": (issue_certificate(ROOT, name_of("jane", "dev"), use=None),),
+    "a client below another authority": (issue_certificate(MIDDLE, name_of("jane", "dev")), MIDDLE),
+    "a client, beside what nobody asked for": (issue_certificate(ROOT, name_of("jane", "dev")), TWIN),
+    "a client with a uid": (issue_certificate(ROOT, name_of("jane", "dev", uids=("7",))),),
 }
 
 
@@ -180,8 +180,8 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
     await api.stop()
 
 
-async def who(port: int, chain: tuple[Issued, ...], *headers: str) -> dict[str, Any] | str:
-    """The user that a server takes the holder of a chain for; else what came of the attempt."""
+async def identified_user(port: int, chain: tuple[Issued, ...], *headers: str) -> dict[str, Any] | str:
+    """The user that a server identifies by a certificate chain, or the outcome of the attempt."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
@@ -206,8 +206,8 @@ async def who(port: int, chain: tuple[Issued, ...], *headers: str) -> dict[str, 
 
 
 @pytest.mark.parametrize("case", GOOD)
-async def test_good_certificates_let_in(port: int, case: str) -> None:
-    found = await who(port, GOOD[case])
+async def test_valid_certificates_are_accepted(port: int, case: str) -> None:
+    found = await identified_user(port, GOOD[case])
     assert isinstance(found, dict), found
     assert (found["username"], found["groups"]) == ("jane", ["dev", "system:authenticated"])
     assert found.get("uid", "") == ("7" if "uid" in case else "")
@@ -215,31 +215,31 @@ async def test_good_certificates_let_in(port: int, case: str) -> None:
     assert found["extra"] == {"authentication.kubernetes.io/credential-id": [f"X509SHA256={digest}"]}
 
 
-async def test_forged_certificates_let_nobody_in(port: int) -> None:
-    outcomes = {case: await who(port, chain) for case, chain in FORGED.items()}
+async def test_forged_certificates_are_rejected(port: int) -> None:
+    outcomes = {case: await identified_user(port, chain) for case, chain in FORGED.items()}
     assert not {case: outcome for case, outcome in outcomes.items() if isinstance(outcome, dict)}
     allowed = ("TLS: ", "401", "403", "nothing", "no certificate")
     assert all(str(outcome).startswith(allowed) for outcome in outcomes.values()), outcomes
 
 
-async def test_what_forged_certificates_say_of_others_lets_nobody_in(port: int) -> None:
+async def test_proxy_headers_with_forged_certificates_are_rejected(port: int) -> None:
     headers = ("x-remote-user: admin", "x-remote-group: system:masters")
     for case, chain in FORGED.items():
         if case != "of the authority of proxies":
-            assert not isinstance(await who(port, chain, *headers), dict), case
-    proxy = (made(PROXIES_ROOT, name_of("front")),)
-    found = await who(port, proxy, "x-remote-user: alice")
+            assert not isinstance(await identified_user(port, chain, *headers), dict), case
+    proxy = (issue_certificate(PROXIES_ROOT, name_of("front")),)
+    found = await identified_user(port, proxy, "x-remote-user: alice")
     assert isinstance(found, dict)
     assert found["username"] == "alice"
-    old = (made(PROXIES_ROOT, name_of("front"), ends=NOW - timedelta(minutes=5)),)
-    assert not isinstance(await who(port, old, *headers), dict)
+    old = (issue_certificate(PROXIES_ROOT, name_of("front"), ends=NOW - timedelta(minutes=5)),)
+    assert not isinstance(await identified_user(port, old, *headers), dict)
 
 
-async def test_headers_with_odd_names_are_no_headers_of_proxies(port: int) -> None:
-    joe = (made(ROOT, name_of("joe")),)
+async def test_proxy_headers_with_odd_names_are_ignored(port: int) -> None:
+    joe = (issue_certificate(ROOT, name_of("joe")),)
     for header in (
         "x-remote-user: admin", "X_Remote_User: admin", "x-remote-user : admin", " x-remote-user: admin",
         "x-remote-user:\tadmin", "x-remote-user\x00: admin", "x-remote-us\u017fer: admin",
     ):  # fmt: skip
-        found = await who(port, joe, header)
+        found = await identified_user(port, joe, header)
         assert not isinstance(found, dict) or found["username"] == "joe", header

@@ -1,4 +1,4 @@
-"""What several processes count is shown as one: sums that never fall."""
+"""Metrics of several workers are added up; sums never decrease."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,14 +36,14 @@ def values(sums: MetricSums) -> dict[tuple[str, str], float]:
         ("kubernetes_healthcheck", "gauge", 2),
     ],
 )
-def test_values_of_processes_become_one_as_they_are_meant(name: str, kind: str, shown: float) -> None:
+def test_values_of_workers_are_combined_by_metric_type(name: str, kind: str, shown: float) -> None:
     sums = MetricSums()
     sums.reported("one", [family(name, kind, {"a": 2, "b": 7})])
     sums.reported("other", [family(name, kind, {"a": 3})])
     assert values(sums) == {(name, "a"): shown, (name, "b"): 7}
 
 
-def test_what_a_process_counted_outlives_it_and_what_it_held_does_not() -> None:
+def test_counters_outlive_a_worker_but_gauges_do_not() -> None:
     sums = MetricSums()
     sums.reported("one", [family("requests_total", "counter", {"a": 2}), family("inflight", "gauge", {"a": 4})])
     sums.reported("other", [family("requests_total", "counter", {"a": 3}), family("inflight", "gauge", {"a": 1})])
@@ -58,8 +58,8 @@ def test_what_a_process_counted_outlives_it_and_what_it_held_does_not() -> None:
         st.tuples(st.sampled_from(["one", "two", "three"]), st.one_of(st.none(), st.integers(0, 9))), max_size=30
     )
 )
-def test_sums_of_counters_never_fall(steps: list[tuple[str, int | None]]) -> None:
-    """Processes count on, report, or die."""
+def test_counter_sums_never_decrease(steps: list[tuple[str, int | None]]) -> None:
+    """Workers count, report, or die."""
     sums, counted, before = MetricSums(), {"one": 0, "two": 0, "three": 0}, 0.0
     for process, more in steps:
         if more is None:
@@ -73,7 +73,7 @@ def test_sums_of_counters_never_fall(steps: list[tuple[str, int | None]]) -> Non
         before = now
 
 
-def test_a_page_of_one_process_is_the_page_of_its_registry() -> None:
+def test_page_of_one_worker_equals_its_registry() -> None:
     registry = CollectorRegistry()
     Counters(Family("requests_total", "How many.", "counter", ("code",)), registry).add("200", by=3)
     Counters(Family("odd_name", "A counter that is not called so.", "counter", ("code",)), registry).add("x")

@@ -1,4 +1,4 @@
-"""The folder of the socket of a store goes with whoever made it, or with the next who makes one."""
+"""The folder of the storage socket is removed by its creator, or by the next process that creates one."""
 
 import socket
 from pathlib import Path
@@ -21,17 +21,17 @@ def _listening(folder: Path) -> socket.socket:
     return listener
 
 
-def test_the_folder_goes_in_the_end_and_is_for_its_user_alone(tmp_path: Path) -> None:
+def test_folder_is_private_and_removed_at_exit(tmp_path: Path) -> None:
     with socket_folder() as path, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         assert path.parent.stat().st_mode & 0o777 == 0o700
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folders_of_the_dead_go_and_those_of_the_living_and_of_others_stay(tmp_path: Path) -> None:
+def test_only_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
     _listening(tmp_path / "apiserver-dead").close()
     living = _listening(tmp_path / "apiserver-living")
-    (tmp_path / "apiserver-new").mkdir()  # whose socket is not there yet
+    (tmp_path / "apiserver-new").mkdir()  # whose socket does not exist yet
     kept = tmp_path / "apiserver-other"
     _listening(kept).close()
     (kept / "file").touch()

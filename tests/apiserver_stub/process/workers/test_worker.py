@@ -1,4 +1,4 @@
-"""The parts of a limit, and what processes have of their own."""
+"""Shares of a limit, and what each worker has of its own."""
 
 import pytest
 
@@ -14,11 +14,11 @@ from controller_manager.common.base.runtime import Runtime
 @pytest.mark.parametrize(
     ("total", "parts"), [(400, [100] * 4), (402, [101, 101, 100, 100]), (0, [0] * 4), (2, [1, 1, 1, 1])]
 )
-def test_a_limit_is_shared_out(total: int, parts: list[int]) -> None:
+def test_limit_is_divided_among_workers(total: int, parts: list[int]) -> None:
     assert [Worker(number, 4).share(total) for number in range(4)] == parts
 
 
-async def test_the_seats_of_all_processes_are_those_of_the_flags() -> None:
+async def test_seats_of_workers_add_up_to_the_flags() -> None:
     flags = FLAGS.parse(
         ("--storage-backend=memory", "--max-requests-inflight=31", "--max-mutating-requests-inflight=0")
     )
@@ -34,10 +34,10 @@ async def test_the_seats_of_all_processes_are_those_of_the_flags() -> None:
     assert seats == pytest.approx(sum(sample.value for metric in found for sample in metric.samples), abs=8)
 
 
-def test_each_process_has_a_lease_of_its_own_and_the_first_that_of_the_server() -> None:
+def test_each_worker_has_its_own_lease() -> None:
     assert server_id("vm", 0) == server_id("vm")
     assert len({server_id("vm", number) for number in range(5)}) == 5
 
 
-def test_the_owner_of_the_store_knows_whose_rows_have_a_lifetime() -> None:
+def test_store_owner_knows_resources_with_ttl() -> None:
     assert {kind.storage for kind in built_in().all() if kind.strategy.has_ttl} == {process._EVENTS}

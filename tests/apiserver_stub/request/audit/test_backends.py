@@ -1,4 +1,4 @@
-"""Backends of the audit: batches and their bounds, order, who waits for what, and what becomes of lost events."""
+"""Audit backends: batches and limits, order, waiting requests and lost events."""
 
 import asyncio
 import contextlib
@@ -55,8 +55,8 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-class Taker:
-    """Takes batches, `seconds` for each; notes when each began and what is in it."""
+class RecordingSink:
+    """Takes batches, `seconds` for each; records the start and content of each."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -67,8 +67,8 @@ class Taker:
         await asyncio.sleep(self.seconds)
 
 
-async def fed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float) -> None:
-    """Add events at their times, while the buffer works."""
+async def feed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float) -> None:
+    """Add events at their times while the buffer runs."""
     loop = asyncio.get_running_loop()
     async with Tasks() as tasks:
         tasks.start(buffer.run(), name="buffer")
@@ -79,56 +79,54 @@ async def fed(buffer: Buffer, events: Sequence[tuple[float, int]], until: float)
 
 
 @pytest.mark.virtual
-async def test_a_batch_goes_when_it_is_full_or_has_waited_long_enough(metrics: Metrics) -> None:
-    taker = Taker()
+async def test_batch_is_sent_when_full_or_after_wait(metrics: Metrics) -> None:
+    taker = RecordingSink()
     buffer = Buffer(LIMITS, taker, metrics, in_order=False)
-    await fed(buffer, [(0, 1), (1, 2), (5, 3), (50, 4), (51, 5), (51, 6)], 100)
+    await feed(buffer, [(0, 1), (1, 2), (5, 3), (50, 4), (51, 5), (51, 6)], 100)
     assert taker.taken == [(1, [1, 2]), (35, [3]), (51, [4, 5]), (81, [6])]
 
 
 @pytest.mark.virtual
-async def test_what_there_is_no_room_for_is_lost_and_counted(metrics: Metrics) -> None:
-    taker = Taker()
+async def test_events_beyond_the_buffer_are_dropped_and_counted(metrics: Metrics) -> None:
+    taker = RecordingSink()
     buffer = Buffer(LIMITS, taker, metrics, in_order=False)
     for number in range(8):
         buffer.add(event(number))
     assert metrics.count("buffered") == 3
-    await fed(buffer, [], 100)
+    await feed(buffer, [], 100)
     assert [number for _, batch in taker.taken for number in batch] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.virtual
 async def test_batches_are_throttled(metrics: Metrics) -> None:
-    taker = Taker()
+    taker = RecordingSink()
     limits = BatchLimits(buffer=100, batch=1, bytes=1 << 20, wait=0.0, rate=0.5, burst=2)
-    await fed(Buffer(limits, taker, metrics, in_order=False), [(0, number) for number in range(5)], 20)
+    await feed(Buffer(limits, taker, metrics, in_order=False), [(0, number) for number in range(5)], 20)
     assert [at for at, _ in taker.taken] == [0, 0, 2, 4, 6]
 
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("in_order", "times"), [(True, [0, 10, 20]), (False, [0, 0, 0])])
-async def test_what_must_keep_its_order_goes_one_after_the_other(
-    metrics: Metrics, in_order: bool, times: list[int]
-) -> None:
-    taker = Taker(seconds=10)
+async def test_ordered_batches_are_sent_one_at_a_time(metrics: Metrics, in_order: bool, times: list[int]) -> None:
+    taker = RecordingSink(seconds=10)
     limits = BatchLimits(buffer=100, batch=1, bytes=1 << 20, wait=0.0)
-    await fed(Buffer(limits, taker, metrics, in_order=in_order), [(0, 1), (0, 2), (0, 3)], 25)
+    await feed(Buffer(limits, taker, metrics, in_order=in_order), [(0, 1), (0, 2), (0, 3)], 25)
     assert taker.taken == [(at, [number]) for number, at in enumerate(times, 1)]
 
 
 @pytest.mark.virtual
-async def test_a_batch_is_divided_by_its_bytes(metrics: Metrics) -> None:
-    taker = Taker()
+async def test_batch_is_limited_in_bytes(metrics: Metrics) -> None:
+    taker = RecordingSink()
     limits = BatchLimits(buffer=100, batch=10, bytes=len(event(1)) * 2, wait=1.0)
-    await fed(Buffer(limits, taker, metrics, in_order=True), [(0, number) for number in range(5)], 20)
+    await feed(Buffer(limits, taker, metrics, in_order=True), [(0, number) for number in range(5)], 20)
     assert [batch for _, batch in taker.taken] == [[0, 1], [2, 3], [4]]
 
 
 @pytest.mark.virtual
-async def test_a_stop_delivers_what_is_left_and_what_was_under_way(metrics: Metrics) -> None:
-    taker = Taker(seconds=100)
+async def test_stop_delivers_buffered_and_pending_batches(metrics: Metrics) -> None:
+    taker = RecordingSink(seconds=100)
     buffer = Buffer(LIMITS, taker, metrics, in_order=False)
-    await fed(buffer, [(0, 1), (0, 2), (1, 3)], 5)
+    await feed(buffer, [(0, 1), (0, 2), (1, 3)], 5)
     assert taker.taken == [(0, [1, 2])]
     taker.seconds = 0
     await buffer.drain(10)
@@ -137,8 +135,8 @@ async def test_a_stop_delivers_what_is_left_and_what_was_under_way(metrics: Metr
 
 
 @pytest.mark.virtual
-async def test_a_stop_does_not_wait_for_ever(metrics: Metrics) -> None:
-    buffer = Buffer(LIMITS, Taker(seconds=1000), metrics, in_order=False)
+async def test_stop_has_a_timeout(metrics: Metrics) -> None:
+    buffer = Buffer(LIMITS, RecordingSink(seconds=1000), metrics, in_order=False)
     for number in range(3):
         buffer.add(event(number))
     await buffer.drain(10)
@@ -159,7 +157,7 @@ def log(tmp_path: Path, metrics: Metrics) -> Open:
     return opened
 
 
-async def test_whoever_waits_finds_its_event_and_all_before_it_in_the_file(log: Open, tmp_path: Path) -> None:
+async def test_blocking_mode_waits_for_all_earlier_events(log: Open, tmp_path: Path) -> None:
     backend = log(Mode.BLOCKING)
     for number in range(1, 100, 3):
         assert backend.accept(event(number), wait=False) is None
@@ -170,8 +168,8 @@ async def test_whoever_waits_finds_its_event_and_all_before_it_in_the_file(log: 
     await backend.close()
 
 
-async def test_the_loop_writes_itself_while_that_is_quick(log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that takes long, as on a disk in trouble, has the thread write until it is well again."""
+async def test_fast_writes_are_done_on_the_loop(log: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow write, as on a failing disk, makes the thread write until the disk is fast again."""
     writers: list[bool] = []
     write, nanoseconds = LogFile.write, [0]
 
@@ -192,7 +190,7 @@ async def test_the_loop_writes_itself_while_that_is_quick(log: Open, monkeypatch
     assert writers == [False, True, True, False, False, True]
 
 
-async def test_a_pipe_that_nobody_reads_holds_up_no_one_else(log: Open, tmp_path: Path) -> None:
+async def test_unread_pipe_blocks_no_others(log: Open, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "audit.log")
     reader = os.open(tmp_path / "audit.log", os.O_RDONLY | os.O_NONBLOCK)
     backend = log(Mode.BLOCKING)
@@ -210,7 +208,7 @@ async def test_a_pipe_that_nobody_reads_holds_up_no_one_else(log: Open, tmp_path
 
 
 @pytest.mark.virtual
-async def test_virtual_time_stands_still_while_the_thread_writes(log: Open) -> None:
+async def test_virtual_time_waits_for_writer_thread(log: Open) -> None:
     backend = log(Mode.BLOCKING)
     for number in range(20):
         waiting = backend.accept(event(number), wait=True)
@@ -220,7 +218,7 @@ async def test_virtual_time_stands_still_while_the_thread_writes(log: Open) -> N
     await backend.close()
 
 
-async def test_nobody_waits_for_ever_for_an_event_that_comes_alone(log: Open, tmp_path: Path) -> None:
+async def test_single_event_is_written_without_waiter(log: Open, tmp_path: Path) -> None:
     backend = log(Mode.BLOCKING)
     backend.accept(event(1), wait=False)
     async with asyncio.timeout(5):
@@ -229,7 +227,7 @@ async def test_nobody_waits_for_ever_for_an_event_that_comes_alone(log: Open, tm
     await backend.close()
 
 
-async def test_who_goes_away_takes_no_event_along(log: Open, tmp_path: Path) -> None:
+async def test_canceled_request_loses_no_event(log: Open, tmp_path: Path) -> None:
     backend = log(Mode.BLOCKING)
     first, second = (backend.accept(event(number), wait=True) for number in (1, 2))
     assert isinstance(first, asyncio.Future)
@@ -240,7 +238,7 @@ async def test_who_goes_away_takes_no_event_along(log: Open, tmp_path: Path) -> 
     await backend.close()
 
 
-async def test_a_stop_writes_what_nobody_waits_for(log: Open, tmp_path: Path) -> None:
+async def test_stop_writes_events_without_waiter(log: Open, tmp_path: Path) -> None:
     for mode in (Mode.BLOCKING, Mode.BATCH):
         backend = log(mode)
         for number in range(3):
@@ -249,7 +247,7 @@ async def test_a_stop_writes_what_nobody_waits_for(log: Open, tmp_path: Path) ->
     assert ids((tmp_path / "audit.log").read_bytes().splitlines()) == [0, 1, 2] * 2
 
 
-async def test_a_full_disk_is_counted_and_told_to_who_waits(log: Open, metrics: Metrics) -> None:
+async def test_full_disk_is_counted_and_reported_to_waiter(log: Open, metrics: Metrics) -> None:
     backend = log(Mode.BLOCKING_STRICT, "/dev/full")
     assert backend.strict
     waiting = backend.accept(event(1), wait=True)
@@ -259,7 +257,7 @@ async def test_a_full_disk_is_counted_and_told_to_who_waits(log: Open, metrics: 
     await backend.close()
 
 
-async def test_standard_output_is_a_file_like_any_other(log: Open, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_standard_output_can_be_the_log(log: Open, capfd: pytest.CaptureFixture[str]) -> None:
     backend = log(Mode.BLOCKING, "-", legacy=True)
     waiting = backend.accept(event(1), wait=True)
     assert waiting is not None
@@ -268,9 +266,7 @@ async def test_standard_output_is_a_file_like_any_other(log: Open, capfd: pytest
     await backend.close()
 
 
-async def test_an_event_that_is_too_large_loses_its_objects_or_is_lost(
-    log: Open, tmp_path: Path, metrics: Metrics
-) -> None:
+async def test_oversized_event_is_truncated_or_dropped(log: Open, tmp_path: Path, metrics: Metrics) -> None:
     backend = log(Mode.BATCH, most=400)
     backend.accept(event(1, "Request", requestObject={"a": "x" * 1000}), wait=True)
     backend.accept(event(2, "Metadata", userAgent="x" * 1000), wait=True)
@@ -283,7 +279,7 @@ async def test_an_event_that_is_too_large_loses_its_objects_or_is_lost(
 
 
 class Server:
-    """Takes documents, or fails."""
+    """Accepts documents, or fails."""
 
     def __init__(self) -> None:
         self.lists: list[list[int]] = []
@@ -301,7 +297,7 @@ class Server:
 
 
 @pytest.mark.virtual
-async def test_a_webhook_gets_lists_in_batches(metrics: Metrics) -> None:
+async def test_webhook_receives_batches(metrics: Metrics) -> None:
     server = Server()
     backend = WebhookBackend(server, Mode.BATCH, LIMITS, 0, metrics)
     assert [backend.accept(event(number), wait=True) for number in range(3)] == [None] * 3
@@ -315,9 +311,7 @@ async def test_a_webhook_gets_lists_in_batches(metrics: Metrics) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("mode", [Mode.BLOCKING, Mode.BLOCKING_STRICT])
-async def test_in_the_blocking_modes_each_event_goes_at_once_while_its_request_waits(
-    metrics: Metrics, mode: Mode
-) -> None:
+async def test_blocking_webhook_sends_each_event_at_once(metrics: Metrics, mode: Mode) -> None:
     server = Server()
     backend = WebhookBackend(server, mode, LIMITS, 0, metrics)
     waiting: Awaitable[bool] | None = backend.accept(event(1), wait=True)
@@ -334,7 +328,7 @@ async def test_in_the_blocking_modes_each_event_goes_at_once_while_its_request_w
 
 
 @pytest.mark.virtual
-async def test_processes_of_one_server_share_the_batches_that_are_sent_a_second(tmp_path: Path) -> None:
+async def test_workers_split_the_batch_rate(tmp_path: Path) -> None:
     (policy := tmp_path / "policy.yaml").write_text(
         '{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}'
     )

@@ -1,4 +1,4 @@
-"""What is told of a request: events as JSON and as text, where it came from, and what is too long."""
+"""Audit events: JSON and text forms, source addresses, and truncation."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def record(level: Level = Level.METADATA, path: str = POD, audit_id: str = "id",
     return found
 
 
-def told(found: AuditRecord, stage: AuditStage = AuditStage.RESPONSE_COMPLETE) -> dict[str, Any]:
+def parsed_event(found: AuditRecord, stage: AuditStage = AuditStage.RESPONSE_COMPLETE) -> dict[str, Any]:
     event: dict[str, Any] = json.loads(found.event(stage, AT + 2))
     return event
 
@@ -53,7 +53,7 @@ def told(found: AuditRecord, stage: AuditStage = AuditStage.RESPONSE_COMPLETE) -
         ("fe80::1%eth0,300.1.1.1,1.2.3", "", "::1", ("::1",)),
     ],
 )  # fmt: skip
-def test_addresses_are_those_of_proxies_and_then_the_client(
+def test_source_ips_are_those_of_proxies_then_client(
     forwarded: str, real: str, remote: str, ips: tuple[str, ...]
 ) -> None:
     headers = {"x-forwarded-for": forwarded, "x-real-ip": real}
@@ -61,7 +61,7 @@ def test_addresses_are_those_of_proxies_and_then_the_client(
     assert source_ips(request) == ips
 
 
-def test_only_the_first_of_several_headers_of_proxies_counts() -> None:
+def test_only_first_forwarded_header_counts() -> None:
     repeated = {"x-forwarded-for": ("1.2.3.4", "5.6.7.8")}
     request = Request("GET", "/", headers={"x-forwarded-for": "1.2.3.4, 5.6.7.8"}, repeated=repeated)
     assert source_ips(request) == ("1.2.3.4",)
@@ -76,18 +76,18 @@ def test_only_the_first_of_several_headers_of_proxies_counts() -> None:
         ("é" * 600, "é" * 512 + "...TRUNCATED"),
     ],
 )
-def test_a_long_user_agent_is_cut(agent: str, shown: str) -> None:
-    assert told(record(user_agent=agent))["userAgent"] == shown
+def test_long_user_agent_is_truncated(agent: str, shown: str) -> None:
+    assert parsed_event(record(user_agent=agent))["userAgent"] == shown
 
 
-def test_what_is_no_text_is_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     found = record(path="/x\udcff", audit_id="i\udcfe", user_agent="\udce9")
-    event = told(found)
+    event = parsed_event(found)
     assert (event["auditID"], event["requestURI"], event["userAgent"]) == ("i\ufffd", "/x\ufffd", "\ufffd")
 
 
 @given(st.text(), st.text(), st.dictionaries(st.text(), st.text(), max_size=3))
-def test_an_event_is_one_line_of_json_whatever_is_told(audit_id: str, agent: str, annotations: dict[str, str]) -> None:
+def test_any_event_is_one_line_of_json(audit_id: str, agent: str, annotations: dict[str, str]) -> None:
     found = record(audit_id=audit_id, user_agent=agent)
     for key, value in annotations.items():
         found.annotate(key, value)
@@ -99,38 +99,38 @@ def test_an_event_is_one_line_of_json_whatever_is_told(audit_id: str, agent: str
 
 
 @pytest.mark.parametrize("level", list(Level))
-def test_no_object_is_told_below_its_level(level: Level) -> None:
+def test_objects_are_logged_only_at_their_level(level: Level) -> None:
     found = record(level)
     found.note_object({"name": "p", "uid": "u"}, lambda: b'{"sent":1}')
     if found.level >= Level.REQUEST_RESPONSE:
         found.response_object = b'{"answered":1}'
-    event = told(found)
+    event = parsed_event(found)
     assert ("requestObject" in event) is (level >= Level.REQUEST)
     assert ("responseObject" in event) is (level >= Level.REQUEST_RESPONSE)
     assert event["objectRef"]["uid"] == "u"
 
 
-def test_credentials_are_never_told() -> None:
+def test_credentials_are_not_logged() -> None:
     found = record(Level.REQUEST_RESPONSE, authorization="Bearer hush", cookie="hush")
     assert b"hush" not in found.event(AuditStage.RESPONSE_COMPLETE, AT)
 
 
-def test_an_annotation_stays_and_is_told_at_its_level_only() -> None:
+def test_first_annotation_wins_and_needs_its_level() -> None:
     found = record(Level.METADATA)
     found.annotate("a", "first")
     found.annotate("a", "second")
     found.annotate("b", "of the body", Level.REQUEST)
-    assert told(found)["annotations"] == {"a": "first"}
+    assert parsed_event(found)["annotations"] == {"a": "first"}
 
 
-def test_where_the_time_went_is_told_of_slow_requests() -> None:
+def test_latency_annotations_are_added_to_slow_requests() -> None:
     found = record()
     found.note_latency("etcd", 0.25)
     found.note_latency("etcd", 0.5)
     found.annotate_latency(AT + 0.4)
-    assert "annotations" not in told(found)
+    assert "annotations" not in parsed_event(found)
     found.annotate_latency(found.received + 2)
-    assert told(found)["annotations"] == {
+    assert parsed_event(found)["annotations"] == {
         "apiserver.latency.k8s.io/etcd": "750ms",
         "apiserver.latency.k8s.io/total": "2s",
     }
@@ -141,7 +141,7 @@ def test_times_have_microseconds() -> None:
     assert micro_time(0.5) == b"1970-01-01T00:00:00.500000Z"
 
 
-def test_the_legacy_format_is_a_line_of_text() -> None:
+def test_legacy_format_is_one_line_of_text() -> None:
     found = record(user_agent='kubectl "x"')
     assert legacy_line(found.event(AuditStage.REQUEST_RECEIVED, AT)) == (
         '2026-01-02T03:04:05.25Z AUDIT: id="id" stage="RequestReceived" ip="127.0.0.1" method="get" user="ada" '
@@ -155,13 +155,13 @@ def test_the_legacy_format_is_a_line_of_text() -> None:
     assert line.endswith('response="200"')
 
 
-def test_a_list_of_events_has_items_without_a_type() -> None:
+def test_event_list_items_have_no_type() -> None:
     found = json.loads(event_list([record().event(AuditStage.PANIC, AT)]))
     assert (found["kind"], found["apiVersion"], found["metadata"]) == ("EventList", "audit.k8s.io/v1", {})
     assert [(event.get("kind"), event["stage"]) for event in found["items"]] == [(None, "Panic")]
 
 
-def test_a_truncated_event_says_so_and_has_no_objects() -> None:
+def test_truncated_event_has_annotation_and_no_objects() -> None:
     found = record(Level.REQUEST)
     found.note_document(lambda: b"[1,2]")
     event = json.loads(truncated(found.event(AuditStage.RESPONSE_COMPLETE, AT)))
@@ -181,5 +181,5 @@ def test_a_truncated_event_says_so_and_has_no_objects() -> None:
         ([{"metadata": {"managedFields": [1]}}], [{"metadata": {"managedFields": [1]}}]),
     ],
 )
-def test_managed_fields_can_be_left_out_of_objects_lists_and_tables(tree: Any, left: Any) -> None:
+def test_managed_fields_can_be_omitted(tree: Any, left: Any) -> None:
     assert json.loads(without_managed_fields(json.dumps(tree).encode())) == left

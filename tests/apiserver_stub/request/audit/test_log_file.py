@@ -1,4 +1,4 @@
-"""The file of the log backend: when it is put aside, and what becomes of old ones and on a full disk."""
+"""The audit log file: rotation, old files, and a full disk."""
 
 import errno
 import gzip
@@ -16,17 +16,17 @@ NOW = datetime(2026, 1, 10, tzinfo=UTC)
 NAME = re.compile(r"audit-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}\.log")
 
 
-def at_once(work: Callable[[], None]) -> None:
+def run_inline(work: Callable[[], None]) -> None:
     work()
 
 
 def opened(path: Path, rotation: Rotation = Rotation()) -> LogFile:  # noqa: B008
-    file = LogFile(path, rotation, at_once)
+    file = LogFile(path, rotation, run_inline)
     file.open()
     return file
 
 
-def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
+def test_lines_are_appended_to_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "audit.log"
     for text in (b"one", b"two"):
         file = opened(path)
@@ -37,7 +37,7 @@ def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_full_file_is_put_aside_under_the_time(tmp_path: Path) -> None:
+def test_full_file_is_renamed_with_timestamp(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     file = opened(path, Rotation(size=10))
     path.chmod(0o640)
@@ -48,7 +48,7 @@ def test_a_full_file_is_put_aside_under_the_time(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_line_larger_than_a_file_is_refused_alone(tmp_path: Path) -> None:
+def test_line_larger_than_file_limit_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     file = opened(path, Rotation(size=10))
     refused = file.write([b"a", b"x" * 10, b"b"])
@@ -56,7 +56,7 @@ def test_a_line_larger_than_a_file_is_refused_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b"a\nb\n"
 
 
-def test_old_files_are_removed_and_compressed(tmp_path: Path) -> None:
+def test_backups_are_removed_and_compressed(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     other = tmp_path / "audit-notes.log"
     other.write_text("kept")
@@ -87,7 +87,7 @@ def old(days: int, *, packed: bool = False) -> tuple[datetime, Path]:
         (Rotation(backups=2, compress=True), ["audit-3.log", "audit-9.log.gz"], ["audit-1.log", "audit-2.log"]),
     ],
 )
-def test_which_old_files_go(rotation: Rotation, removed: list[str], compressed: list[str]) -> None:
+def test_superfluous_backups(rotation: Rotation, removed: list[str], compressed: list[str]) -> None:
     """A file and its compressed form count once."""
     backups = [old(1), old(2, packed=True), old(2), old(3), old(9, packed=True)]
     gone, packed = superfluous(backups, rotation, NOW)
@@ -96,7 +96,7 @@ def test_which_old_files_go(rotation: Rotation, removed: list[str], compressed: 
 
 
 class Disk:
-    """A disk with room for some bytes."""
+    """A disk with room for a number of bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -111,7 +111,7 @@ class Disk:
     _write = staticmethod(os.write)
 
 
-def test_a_full_disk_refuses_whole_lines_and_spoils_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_rejects_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "audit.log"
     file = opened(path)
     disk = Disk(room=7)
@@ -126,8 +126,8 @@ def test_a_full_disk_refuses_whole_lines_and_spoils_none(tmp_path: Path, monkeyp
     assert written + len(refused) == 3
 
 
-def test_processes_that_share_a_file_tear_no_line_and_lose_none(tmp_path: Path) -> None:
-    """Two of them, each with a descriptor of its own, write and rotate in turns."""
+def test_processes_sharing_a_file_lose_no_line(tmp_path: Path) -> None:
+    """Two of them, each with its own descriptor, write and rotate in turn."""
     path, rotation = tmp_path / "audit.log", Rotation(size=400, shared=True)
     files = [opened(path, rotation) for _ in range(2)]
     sent = [b"%d/%03d " % (number % 2, number) + b"x" * (number % 40) for number in range(200)]

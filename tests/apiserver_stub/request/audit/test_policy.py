@@ -1,4 +1,4 @@
-"""Policies of the audit: which rule is for which request, and what is wrong with a file."""
+"""Audit policies: which rule applies to a request, and errors in a file."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ POD, LOG = "/api/v1/namespaces/a/pods/p", "/api/v1/namespaces/a/pods/p/log"
 SCALE, NODE = "/apis/apps/v1/namespaces/a/deployments/d/scale", "/api/v1/nodes/n"
 
 
-def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[str, Any]:
+def resources(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[str, Any]:
     more = {"resourceNames": list(names)} if names else {}
     return {"resources": [{"group": group, "resources": list(resources), **more}]}
 
@@ -48,26 +48,28 @@ def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[st
         ({"verbs": ["get", "list"]}, "GET", POD, True),
         ({"verbs": ["update"]}, "GET", POD, False),
         ({"verbs": ["get"]}, "GET", "/version", True),
-        (of("pods"), "GET", POD, True),
-        (of("pods"), "GET", LOG, False),
-        (of("pods/log"), "GET", LOG, True),
-        (of("pods/log"), "GET", POD, False),
-        (of("pods/*"), "GET", LOG, True),
-        (of("pods/*"), "GET", POD, True),
-        (of("*/log"), "GET", LOG, True),
-        (of("*/log"), "GET", POD, False),
-        (of("*/scale", group="apps"), "GET", SCALE, True),
-        (of("*"), "GET", LOG, True),
-        (of("*"), "GET", SCALE, False),
-        (of("*", group="*"), "GET", SCALE, True),
-        (of(group="apps"), "GET", SCALE, True),
-        (of(), "GET", SCALE, False),
-        (of("pods"), "GET", "/version", False),
-        (of("pods", names=("p", "q")), "GET", POD, True),
-        (of("pods", names=("q",)), "GET", POD, False),
-        (of("pods", names=("q",)), "GET", "/api/v1/namespaces/a/pods", False),
-        ({"resources": [*of("pods", names=("q",))["resources"], *of("pods")["resources"]]}, "GET", POD, True),
-        ({"resources": [*of("pods", names=("q",))["resources"], *of("nodes")["resources"]]}, "GET", POD, False),
+        (resources("pods"), "GET", POD, True),
+        (resources("pods"), "GET", LOG, False),
+        (resources("pods/log"), "GET", LOG, True),
+        (resources("pods/log"), "GET", POD, False),
+        (resources("pods/*"), "GET", LOG, True),
+        (resources("pods/*"), "GET", POD, True),
+        (resources("*/log"), "GET", LOG, True),
+        (resources("*/log"), "GET", POD, False),
+        (resources("*/scale", group="apps"), "GET", SCALE, True),
+        (resources("*"), "GET", LOG, True),
+        (resources("*"), "GET", SCALE, False),
+        (resources("*", group="*"), "GET", SCALE, True),
+        (resources(group="apps"), "GET", SCALE, True),
+        (resources(), "GET", SCALE, False),
+        (resources("pods"), "GET", "/version", False),
+        (resources("pods", names=("p", "q")), "GET", POD, True),
+        (resources("pods", names=("q",)), "GET", POD, False),
+        (resources("pods", names=("q",)), "GET", "/api/v1/namespaces/a/pods", False),
+        ({"resources": [*resources("pods", names=("q",))["resources"], *resources("pods")["resources"]]}, "GET", POD,
+         True),
+        ({"resources": [*resources("pods", names=("q",))["resources"], *resources("nodes")["resources"]]}, "GET", POD,
+         False),
         ({"namespaces": ["a"]}, "GET", POD, True),
         ({"namespaces": ["b"]}, "GET", POD, False),
         ({"namespaces": [""]}, "GET", NODE, True),
@@ -81,21 +83,21 @@ def of(*resources: str, group: str = "", names: tuple[str, ...] = ()) -> dict[st
         ({"nonResourceURLs": ["/version"], "verbs": ["post"]}, "GET", "/version", False),
     ],
 )  # fmt: skip
-def test_a_rule_is_for_requests_that_match_all_it_names(
+def test_rule_matches_requests_with_all_its_fields(
     tmp_path: Path, rule: dict[str, Any], method: str, path: str, matches: bool
 ) -> None:
     assert coverage(tmp_path, rule, method, path) is (Level.REQUEST if matches else Level.NONE)
 
 
-def test_nobody_is_no_user_and_in_no_group(tmp_path: Path) -> None:
+def test_unknown_caller_matches_no_user_or_group(tmp_path: Path) -> None:
     assert coverage(tmp_path, {"users": ["ada"]}, "GET", POD, None) is Level.NONE
     assert coverage(tmp_path, {"userGroups": ["dev"]}, "GET", POD, None) is Level.NONE
     assert coverage(tmp_path, {}, "GET", POD, None) is Level.REQUEST
 
 
-def test_the_first_rule_that_matches_counts_with_what_the_policy_says_for_all(tmp_path: Path) -> None:
+def test_first_matching_rule_decides(tmp_path: Path) -> None:
     rules = [
-        {"level": "Metadata", **of("secrets"), "omitStages": ["Panic"], "omitManagedFields": False},
+        {"level": "Metadata", **resources("secrets"), "omitStages": ["Panic"], "omitManagedFields": False},
         {"level": "RequestResponse", "namespaces": ["a"]},
     ]
     path = policy_file(tmp_path, rules, omitStages=["RequestReceived"], omitManagedFields=True)
@@ -117,15 +119,15 @@ def test_the_first_rule_that_matches_counts_with_what_the_policy_says_for_all(tm
         ([{"level": "All"}], {}, 'rules[0].level: Unsupported value: "All": supported values: "None", "Metadata"'),
         ([{"level": "None", "nonResourceURLs": ["version"]}], {}, "rules[0].nonResourceURLs[0]: Invalid value"),
         ([{"level": "None", "nonResourceURLs": ["/a*b"]}], {}, "rules[0].nonResourceURLs[0]: Invalid value"),
-        ([{"level": "None", **of("pods", group="v1/x")}], {}, "rules[0].resources.group: Invalid value"),
-        ([{"level": "None", **of(names=("x",))}], {}, "rules[0].resources.resourceNames: Invalid value"),
+        ([{"level": "None", **resources("pods", group="v1/x")}], {}, "rules[0].resources.group: Invalid value"),
+        ([{"level": "None", **resources(names=("x",))}], {}, "rules[0].resources.resourceNames: Invalid value"),
         ([{"level": "None", "omitStages": ["End"]}], {}, "rules[0].omitStages[0]: Invalid value"),
         ([{"level": "None"}], {"omitStages": ["End"]}, "omitStages[0]: Invalid value"),
         ([{"level": "None", "namespaces": ["a"], "nonResourceURLs": ["/a"]}], {}, "rules[0].nonResourceURLs: Invalid"),
         ([{"level": "None", "resource": []}], {}, "rules[0]: Object contains unknown field `resource`"),
     ],
 )
-def test_what_is_wrong_is_named_by_its_field(
+def test_invalid_field_is_reported(
     tmp_path: Path, rules: list[dict[str, Any]], more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigFileError) as refused:
@@ -134,6 +136,6 @@ def test_what_is_wrong_is_named_by_its_field(
     assert str(tmp_path / "policy.yaml") in str(refused.value)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigFileError, match=r"omitStages\[0\].*rules\[0\].level.*rules\[1\].nonResourceURLs\[0\]"):
         read_policy(policy_file(tmp_path, [{}, {"level": "None", "nonResourceURLs": ["x"]}], omitStages=["End"]))

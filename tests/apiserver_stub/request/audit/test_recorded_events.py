@@ -1,7 +1,7 @@
-"""Events that a kube-apiserver of 1.36 wrote of these requests, in this order, under the policy beside them.
+"""Audit events of kube-apiserver 1.36 for these requests, in this order, under the policy beside them.
 
-`received` says that there was an event of the arrival, too; `unlike` are fields that are not compared. What differs
-from run to run is made equal, and texts for people are left out.
+`received` means that there was also a RequestReceived event; `unlike` are fields that are not compared. Values that
+differ from run to run are normalized, and messages are left out.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import parse_target
 from tests.apiserver_stub.memory_backend import MemoryBackend
-from tests.apiserver_stub.whole_server.recorded import normal
+from tests.apiserver_stub.whole_server.recorded_requests import normal
 
 DATA = Path(__file__).parent / "data"
 ROWS = [json.loads(line) for line in (DATA / "events.jsonl").read_text().splitlines()]
@@ -44,12 +44,12 @@ def request_of(row: dict[str, Any]) -> Request:
 
 
 def compared(event: dict[str, Any]) -> Any:
-    return made_equal(normal({name: value for name, value in event.items() if name not in OWN}))
+    return normalized(normal({name: value for name, value in event.items() if name not in OWN}))
 
 
-def made_equal(value: Any) -> Any:
+def normalized(value: Any) -> Any:
     if isinstance(value, list):
-        return [made_equal(one) for one in value]
+        return [normalized(one) for one in value]
     if not isinstance(value, dict):
         return value
     found = {}
@@ -59,11 +59,11 @@ def made_equal(value: Any) -> Any:
         elif name == "annotations" and isinstance(one, dict):
             found[name] = {key: text for key, text in one.items() if "latency" not in key}
         elif name not in LEFT_OUT:
-            found[name] = made_equal(one)
+            found[name] = normalized(one)
     return found
 
 
-async def served(api: ApiServer, request: Request) -> None:
+async def send_request(api: ApiServer, request: Request) -> None:
     response = await api.handle(request)
     if not isinstance(response.body, bytes):
         async for _ in response.body:
@@ -71,7 +71,7 @@ async def served(api: ApiServer, request: Request) -> None:
         await response.body.aclose()
 
 
-async def test_events_are_those_that_kube_apiserver_writes(tmp_path: Path) -> None:
+async def test_events_match_kube_apiserver(tmp_path: Path) -> None:
     (tmp_path / "tokens.csv").write_text('admin-token,admin,admin,"system:masters"\njoe-token,joe,joe,""\n')
     log = tmp_path / "audit.log"
     options = FLAGS.parse([
@@ -87,7 +87,7 @@ async def test_events_are_those_that_kube_apiserver_writes(tmp_path: Path) -> No
     async with Tasks() as tasks:
         tasks.start(api.run(), name="server")
         for row in ROWS:
-            await served(api, request_of(row))
+            await send_request(api, request_of(row))
             await asyncio.sleep(0.5 if row["id"] == "crd" else 0)
     await api.stop()
     told: dict[str, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""A whole server with an audit: its flags, what it refuses, and servers of events that hang, lie or are not there."""
+"""A whole server with audit logging: flags, rejected requests, and webhooks that hang, answer wrongly or are down."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def events(path: Path, name: str) -> list[dict[str, Any]]:
     return [event for event in found if event["auditID"] == name]
 
 
-async def test_nothing_is_done_that_cannot_be_written_down(tmp_path: Path) -> None:
+async def test_strict_mode_rejects_requests_that_cannot_be_logged(tmp_path: Path) -> None:
     rules = (
         "[{level: None, userGroups: [system:masters], users: ['system:apiserver']}, {level: Metadata, verbs: [create]}]"
     )
@@ -58,7 +58,7 @@ async def test_nothing_is_done_that_cannot_be_written_down(tmp_path: Path) -> No
     await api.stop()
 
 
-async def test_a_full_disk_stops_nobody_in_the_other_modes(tmp_path: Path) -> None:
+async def test_full_disk_blocks_no_requests_in_other_modes(tmp_path: Path) -> None:
     for mode in ("blocking", "batch"):
         api = server(tmp_path, "--audit-log-path=/dev/full", f"--audit-log-mode={mode}")
         await api.start()
@@ -66,8 +66,8 @@ async def test_a_full_disk_stops_nobody_in_the_other_modes(tmp_path: Path) -> No
         await api.stop()
 
 
-async def test_what_a_stage_finds_out_is_in_the_event_whoever_it_is(tmp_path: Path) -> None:
-    """Also in the thread for large objects; and nothing of it in the event of the next request."""
+async def test_annotations_of_every_stage_are_in_the_event(tmp_path: Path) -> None:
+    """This includes the thread for large objects; the event of the next request has none of it."""
     log = tmp_path / "audit.log"
     api = server(tmp_path, f"--audit-log-path={log}", rules="[{level: Request}]")
     await api.start()
@@ -90,7 +90,7 @@ async def test_what_a_stage_finds_out_is_in_the_event_whoever_it_is(tmp_path: Pa
     assert "example.org/seen" not in following["annotations"]
 
 
-async def test_what_admission_notes_is_in_the_events_of_what_it_lets_in_and_refuses(tmp_path: Path) -> None:
+async def test_admission_annotations_are_in_the_event(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     api = server(tmp_path, f"--audit-log-path={log}")
     await api.start()
@@ -108,7 +108,7 @@ async def test_what_admission_notes_is_in_the_events_of_what_it_lets_in_and_refu
         assert annotations[f"{label}audit-violations"].startswith('would violate PodSecurity "restricted:latest": ')
 
 
-async def test_secrets_are_told_of_as_the_policy_says(tmp_path: Path) -> None:
+async def test_secrets_are_logged_as_policy_requires(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     rules = "[{level: Metadata, resources: [{resources: [secrets]}]}, {level: RequestResponse}]"
     api = server(tmp_path, f"--audit-log-path={log}", rules=rules)
@@ -127,7 +127,7 @@ async def test_secrets_are_told_of_as_the_policy_says(tmp_path: Path) -> None:
     assert '"name":"s"' in text
 
 
-async def test_a_patch_that_is_no_json_is_told_all_the_same(tmp_path: Path) -> None:
+async def test_invalid_patch_is_logged(tmp_path: Path) -> None:
     log = tmp_path / "audit.log"
     api = server(tmp_path, f"--audit-log-path={log}", rules="[{level: Request}]")
     await api.start()
@@ -151,7 +151,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
         yield found
 
 
-async def test_events_are_sent_to_a_webhook_and_the_last_when_the_server_stops(tmp_path: Path, hook: Webhook) -> None:
+async def test_webhook_receives_events_up_to_shutdown(tmp_path: Path, hook: Webhook) -> None:
     api = server(tmp_path, f"--audit-webhook-config-file={kubeconfig(hook)}", "--audit-webhook-batch-max-wait=50ms")
     await api.start()
     async with Tasks() as tasks:
@@ -173,7 +173,7 @@ async def test_events_are_sent_to_a_webhook_and_the_last_when_the_server_stops(t
 
 
 @pytest.mark.parametrize("status", [500, 404, 302])
-async def test_a_webhook_that_fails_is_asked_again(tmp_path: Path, hook: Webhook, status: int) -> None:
+async def test_failing_webhook_is_retried(tmp_path: Path, hook: Webhook, status: int) -> None:
     answers = [web.Response(status=status, text="lies"), {}]
     hook.answer = lambda _: answers.pop(0) if answers else {}
     flags = ("--audit-webhook-mode=blocking-strict", "--audit-webhook-initial-backoff=10ms")
@@ -189,7 +189,7 @@ async def test_a_webhook_that_fails_is_asked_again(tmp_path: Path, hook: Webhook
     assert len(hook.take()) == 3
 
 
-async def test_a_webhook_that_is_dead_refuses_or_not(tmp_path: Path, hook: Webhook) -> None:
+async def test_dead_webhook_rejects_requests_in_strict_mode_only(tmp_path: Path, hook: Webhook) -> None:
     file = kubeconfig(hook)
     await hook.__aexit__()
     rules = "[{level: Metadata, nonResourceURLs: [/version]}]"
@@ -217,17 +217,17 @@ LOG, HOOK = "--audit-log-path=x", "--audit-webhook-config-file=x"
         ([HOOK, "--audit-webhook-truncate-max-batch-size=9"], "--audit-webhook-truncate-max-batch-size"),
     ],
 )
-def test_flags_that_make_no_sense_are_named(flags: list[str], said: str) -> None:
+def test_invalid_flags_are_rejected(flags: list[str], said: str) -> None:
     with pytest.raises(FlagError, match=said):
         FLAGS.parse(flags)
 
 
-def test_flags_of_a_backend_that_is_not_used_are_not_judged() -> None:
+def test_flags_of_unused_backend_are_not_checked() -> None:
     FLAGS.parse(["--audit-log-mode=batch", "--audit-log-batch-buffer-size=0", "--audit-webhook-batch-throttle-burst=0"])
     FLAGS.parse(["--audit-log-path=x", "--audit-log-batch-buffer-size=0"])
 
 
-def test_the_old_name_of_the_pause_is_understood() -> None:
+def test_deprecated_backoff_flag_is_accepted() -> None:
     from apiserver_stub.common.flags import AuditOptions
 
     assert FLAGS.parse(["--audit-webhook-batch-initial-backoff=3s"])[AuditOptions].audit_webhook_initial_backoff == 3.0

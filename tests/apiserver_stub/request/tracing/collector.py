@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 class Collector(grpc.GenericRpcHandler):
-    """Takes spans; `hangs` makes it answer nothing."""
+    """Receives spans; with `hangs` it does not answer."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -45,7 +45,7 @@ class Collector(grpc.GenericRpcHandler):
             trace_service_pb2.ExportTraceServiceResponse.SerializeToString,
         )
 
-    async def until(self, fits: Callable[[list[Span]], Any], seconds: float = 10.0) -> list[Span]:
+    async def wait_for_spans(self, fits: Callable[[list[Span]], Any], seconds: float = 10.0) -> list[Span]:
         """Return the spans once they fit."""
         async with asyncio.timeout(seconds), self._arrived:
             await self._arrived.wait_for(lambda: fits(self.spans))

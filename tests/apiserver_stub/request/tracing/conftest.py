@@ -1,4 +1,4 @@
-"""A server in this process whose spans go to a collector of the test."""
+"""A server in this process that exports spans to a collector of the test."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -16,8 +16,8 @@ Traced = Callable[..., "Front"]
 
 
 @pytest.fixture(autouse=True)
-def sent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have spans sent before a test grows old."""
+def exported_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Export spans quickly."""
     monkeypatch.setattr("apiserver_stub.request.tracing.export._EVERY", 0.1)
 
 
@@ -43,7 +43,9 @@ def write(tmp_path: Path) -> Callable[..., str]:
 async def start(
     tmp_path: Path, write: Callable[..., str], collector: tuple[Collector, str]
 ) -> AsyncIterator[Callable[..., object]]:
-    """Return what starts a server with a configuration, whose collector is that of the test, and more flags."""
+    """Return a function that starts a server with a tracing configuration for the collector of the test, and more
+    flags.
+    """
     async with AsyncExitStack() as stack:
 
         async def started(*flags: str, **fields: object) -> Front:

@@ -1,4 +1,4 @@
-"""Configurations of traces: which are used, and what is told of those that are wrong."""
+"""Tracing configuration files: valid ones, and errors."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ from apiserver_stub.request.tracing.configuration import read_tracing
         ({"endpont": "a"}, ["endpont"]),
     ],
 )
-def test_what_is_wrong_is_told_by_field(write: Callable[..., str], fields: dict[str, object], told: list[str]) -> None:
+def test_invalid_fields_are_reported(write: Callable[..., str], fields: dict[str, object], told: list[str]) -> None:
     with pytest.raises(ConfigFileError) as caught:
         read_tracing(Path(write(**fields)))
     assert all(one in str(caught.value) for one in told)
@@ -46,12 +46,12 @@ def test_what_is_wrong_is_told_by_field(write: Callable[..., str], fields: dict[
 @pytest.mark.parametrize(
     "version", ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"]
 )
-def test_endpoints(write: Callable[..., str], endpoint: str | None, target: str, version: str) -> None:
+def test_endpoint_is_parsed(write: Callable[..., str], endpoint: str | None, target: str, version: str) -> None:
     fields = {} if endpoint is None else {"endpoint": endpoint}
     assert read_tracing(Path(write(version, **fields))).target == target
 
 
-def test_nothing_is_loaded_without_a_file_and_one_sentence_says_what_is_missing_with_one(
+def test_sdk_is_imported_only_if_configured(
     write: Callable[..., str],
 ) -> None:
     script = (

@@ -1,4 +1,4 @@
-"""Traces of requests: the spans that a collector gets, beside those of a real server, and what becomes of lost ones."""
+"""Traces of requests: exported spans, compared with kube-apiserver, and lost ones."""
 
 import asyncio
 import json
@@ -33,11 +33,11 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("data").joinpath("
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 Start = Callable[..., Awaitable[Front]]
 LOST = "apiserver_tracing_lost_spans_total"
-# What a server without an etcd behind gRPC and without Go's encoders has not, and what this one has beside.
+# Spans that need etcd over gRPC or Go's encoders, and those that only this server has.
 _ONLY_THERE = {"List(recursive=false) etcd3", "WatchServer.HandleHTTP"}
 _ONLY_HERE = {"Delete etcd3"}
 _AMONG_OBJECTS = {"Create etcd3", "cacher.Get", "cacher.GetList"}
-"""Left out where this server finds what it needs in memory: before a write, and for a deletion."""
+"""Missing where this server reads from memory: before a write, and for a deletion."""
 
 
 def paths(spans: list[Span]) -> dict[tuple[str, ...], Span]:
@@ -51,14 +51,14 @@ def paths(spans: list[Span]) -> dict[tuple[str, ...], Span]:
     return found
 
 
-async def test_spans_are_those_of_a_real_server(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_spans_match_kube_apiserver(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     for at, row in enumerate(ROWS):
         url, trace = urlsplit(row["url"]), f"00-{at + 1:032x}-{PARENT}-01"
         headers = {"host": "127.0.0.1:6443", "accept": "*/*", **row["headers"], "traceparent": trace}
         query, body = tuple(parse_qsl(url.query)), row["body"].encode()
         await read(await front.api.handle(Request(row["method"], url.path, query, headers, body, ADMIN)))
-    found = await collector[0].until(lambda spans: sum(span.kind == 2 for span in spans) == len(ROWS))
+    found = await collector[0].wait_for_spans(lambda spans: sum(span.kind == 2 for span in spans) == len(ROWS))
     for at, row in enumerate(ROWS):
         ours = paths([span for span in found if span.trace == f"{at + 1:032x}"])
         theirs = {tuple(span["path"]): span for span in row["spans"]}
@@ -81,10 +81,10 @@ async def read(response: Response) -> None:
         await body.aclose()
 
 
-async def test_the_server_and_the_request_are_named(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_span_names_server_and_request(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     response = await front.send("GET", CONFIGMAPS, host="[::1]:443", user_agent="me", traceparent=SAMPLED)
-    found = await collector[0].until(lambda spans: any(span.parent == PARENT for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.parent == PARENT for span in spans))
     (root,) = (span for span in found if span.parent == PARENT)
     assert root.resource["service.name"] == "apiserver"
     assert root.resource["service.instance.id"].startswith("apiserver-")
@@ -105,55 +105,51 @@ async def test_the_server_and_the_request_are_named(start: Start, collector: tup
         ({"x-forwarded-for": "nonsense"}, "nonsense", "10.1.2.3"),
     ],
 )
-async def test_the_client_is_named_as_by_a_real_server(
+async def test_client_attribute_matches_kube_apiserver(
     start: Start, collector: tuple[Collector, str], headers: dict[str, str], address: str, client: str
 ) -> None:
     front = await start()
     told = {"traceparent": SAMPLED, **headers}
     await front.api.handle(Request("GET", CONFIGMAPS, (), told, b"", ADMIN, remote="10.1.2.3"))
-    spans = paths(await collector[0].until(lambda spans: any(span.parent == PARENT for span in spans)))
+    spans = paths(await collector[0].wait_for_spans(lambda spans: any(span.parent == PARENT for span in spans)))
     (root,) = (span for path, span in spans.items() if len(path) == 1)
     (verb,) = (span for path, span in spans.items() if path[-1] == "List")
     assert (root.attributes["client.address"], root.attributes["network.peer.address"]) == (address, "10.1.2.3")
     assert verb.attributes["client"] == client
 
 
-async def test_only_what_has_a_sampled_parent_is_traced_by_default(
-    start: Start, collector: tuple[Collector, str]
-) -> None:
+async def test_only_sampled_parents_are_traced_by_default(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     for parent in ("", "nonsense", SAMPLED[:-1] + "0", "00-0-0-01"):
         assert (await front.send("GET", CONFIGMAPS, **({"traceparent": parent} if parent else {}))).status == 200
     await front.send("GET", CONFIGMAPS, traceparent=SAMPLED)
-    assert {span.trace for span in await collector[0].until(bool)} == {SAMPLED[3:35]}
+    assert {span.trace for span in await collector[0].wait_for_spans(bool)} == {SAMPLED[3:35]}
 
 
-async def test_a_caller_who_is_no_operator_is_linked_and_decides_nothing(
+async def test_unprivileged_caller_gets_a_link_instead_of_parent(
     start: Start, collector: tuple[Collector, str]
 ) -> None:
     front = await start(samplingRatePerMillion=1_000_000)
     joe = Certificate("joe", ("system:masters-not",))
     for parent in (SAMPLED, SAMPLED[:-1] + "0"):
         await front.api.handle(Request("GET", CONFIGMAPS, (), {"traceparent": parent}, b"", joe))
-    found = await collector[0].until(lambda spans: sum(bool(span.links) for span in spans) == 2)
+    found = await collector[0].wait_for_spans(lambda spans: sum(bool(span.links) for span in spans) == 2)
     linked = [span for span in found if span.links]
     assert [span.attributes["url.path"] for span in linked] == [CONFIGMAPS] * 2
     assert all(span.links == [(SAMPLED[3:35], PARENT)] and span.trace != SAMPLED[3:35] for span in linked)
     assert not any(span.parent for span in linked)
 
 
-async def test_a_caller_who_is_no_operator_cannot_have_requests_traced(
-    start: Start, collector: tuple[Collector, str]
-) -> None:
+async def test_unprivileged_caller_cannot_force_sampling(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     joe = Certificate("joe", ())
     await front.api.handle(Request("GET", CONFIGMAPS, (), {"traceparent": SAMPLED}, b"", joe))
     await front.send("GET", "/version", traceparent=SAMPLED)
-    found = await collector[0].until(lambda spans: any(span.kind == 2 for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.kind == 2 for span in spans))
     assert {span.attributes["url.path"] for span in found if span.kind == 2} == {"/version"}
 
 
-async def test_so_many_of_a_million_are_traced(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_sampling_ratio_is_respected(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start(samplingRatePerMillion=300_000)
     for _ in range(200):
         await front.send("GET", "/version")
@@ -162,21 +158,19 @@ async def test_so_many_of_a_million_are_traced(start: Start, collector: tuple[Co
     assert 20 < len(roots) < 110
 
 
-async def test_a_watch_is_traced_until_it_ends_and_leaves_nothing_to_others(
-    start: Start, collector: tuple[Collector, str]
-) -> None:
+async def test_watch_span_ends_with_the_watch(start: Start, collector: tuple[Collector, str]) -> None:
     front = await start()
     query = (("watch", "1"), ("timeoutSeconds", "1"))
     response = await front.api.handle(Request("GET", CONFIGMAPS, query, {"traceparent": SAMPLED}, b"", ADMIN))
     await front.send("GET", CONFIGMAPS)  # in the same task, as on one connection
     await read(response)
-    found = await collector[0].until(lambda spans: any(span.kind == 2 for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.kind == 2 for span in spans))
     (root,) = (span for span in found if span.kind == 2)
     assert root.seconds > 0.9
     assert {span.trace for span in found} == {SAMPLED[3:35]}
 
 
-async def test_a_failure_inside_the_server_is_one_of_its_span(
+async def test_internal_error_marks_the_span(
     start: Start, collector: tuple[Collector, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front = await start()
@@ -187,12 +181,12 @@ async def test_a_failure_inside_the_server_is_one_of_its_span(
     monkeypatch.setattr(front.api.store, "commit", broken)
     body = {"metadata": {"name": "a"}}
     assert (await front.send("POST", CONFIGMAPS, body, traceparent=SAMPLED)).status == 500
-    found = await collector[0].until(lambda spans: any(span.kind == 2 for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.kind == 2 for span in spans))
     (root,) = (span for span in found if span.kind == 2)
     assert (root.status, root.attributes["http.response.status_code"]) == (2, 500)
 
 
-async def test_other_servers_are_told_of_the_trace(start: Start, collector: tuple[Collector, str]) -> None:
+async def test_trace_is_propagated_to_aggregated_servers(start: Start, collector: tuple[Collector, str]) -> None:
     asked: list[Request] = []
 
     async def extension(request: Request) -> Response:
@@ -202,14 +196,14 @@ async def test_other_servers_are_told_of_the_trace(start: Start, collector: tupl
     front = await start()
     await front.aggregate(extension)
     await front.send("GET", "/apis/x.example.com/v1", traceparent=SAMPLED)
-    found = await collector[0].until(lambda spans: any(span.name == "HTTP GET" for span in spans))
+    found = await collector[0].wait_for_spans(lambda spans: any(span.name == "HTTP GET" for span in spans))
     (call,) = (span for span in found if span.name == "HTTP GET")
     told = [request.headers["traceparent"] for request in asked if "traceparent" in request.headers]
     assert told == [f"00-{SAMPLED[3:35]}-{call.id}-01"]
     assert (call.kind, call.attributes["http.response.status_code"]) == (3, 200)
 
 
-async def test_webhooks_that_convert_are_told_of_the_trace(
+async def test_trace_is_propagated_to_conversion_webhooks(
     collector: tuple[Collector, str], write: Callable[..., str], tmp_path: Path
 ) -> None:
     tracer = request_tracer(write(endpoint=collector[1]), None, get_logger("tracing"))
@@ -240,13 +234,13 @@ async def test_webhooks_that_convert_are_told_of_the_trace(
 
 
 async def convert_at(over: asyncio.Event, convert: Any) -> None:
-    """Ask the webhook in a task that a traced request has begun, and which outlives it."""
+    """Call the webhook in a task that a traced request has started, and which outlives it."""
     await over.wait()
     await convert([thing("a")], V2)
 
 
 @pytest.mark.needs("tinyproxy")
-async def test_the_collector_is_reached_through_the_proxy_of_the_control_plane(
+async def test_collector_is_reached_through_egress_proxy(
     collector: tuple[Collector, str], write: Callable[..., str], tmp_path: Path
 ) -> None:
     request = Request("GET", "/x", (), {"traceparent": SAMPLED})
@@ -259,7 +253,7 @@ async def test_the_collector_is_reached_through_the_proxy_of_the_control_plane(
         span = tracer.begin(context, User("admin", groups=("system:masters",)))
         assert span is not None
         span.end()
-        assert await collector[0].until(bool)
+        assert await collector[0].wait_for_spans(bool)
         assert egress.counted("duration_seconds_count", protocol="http_connect", transport="tcp") == 1
         await tracer.close()
 
@@ -269,7 +263,7 @@ def lost(front: Front, reason: str) -> float:
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["not there", "hangs"])
-async def test_a_collector_that_takes_nothing_costs_spans_that_are_counted_and_holds_up_nothing(
+async def test_unavailable_collector_drops_and_counts_spans(
     collector: tuple[Collector, str], write: Callable[..., str], tmp_path: Path, hangs: bool
 ) -> None:
     collector[0].hangs = hangs
@@ -287,8 +281,8 @@ async def test_a_collector_that_takes_nothing_costs_spans_that_are_counted_and_h
     assert lost(front, "collector") + lost(front, "queue") == 5000
 
 
-async def test_a_collector_at_a_unix_socket(start: Start, tmp_path: Path) -> None:
+async def test_collector_can_listen_on_unix_socket(start: Start, tmp_path: Path) -> None:
     async with collecting(f"unix://{tmp_path}/c") as (collector, _):
         front = await start(endpoint=f"unix://{tmp_path}/c")
         await front.send("GET", "/version", traceparent=SAMPLED)
-        assert await collector.until(bool)
+        assert await collector.wait_for_spans(bool)

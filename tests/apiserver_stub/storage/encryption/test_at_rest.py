@@ -1,4 +1,4 @@
-"""A server whose storage is encrypted: nothing can be read there, keys rotate, files are read again, services go."""
+"""A server with encrypted storage: key rotation, reloaded files, and unavailable services."""
 
 import asyncio
 import json
@@ -74,8 +74,8 @@ async def started(backend: MemoryBackend, file: Path, *flags: str, work: bool = 
     await server.stop()
 
 
-def kept(backend: MemoryBackend, resource: str, key: str) -> bytes:
-    """What the log holds of a row at last."""
+def stored_data(backend: MemoryBackend, resource: str, key: str) -> bytes:
+    """The last stored data of a row."""
     return next(r.data for r in reversed(list(backend._records.values())) if (r.resource, r.key) == (resource, key))
 
 
@@ -90,14 +90,14 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "enc.json"
 
 
-async def test_what_is_chosen_is_encrypted_and_read_again_after_a_restart(file: Path) -> None:
+async def test_selected_resources_are_encrypted_and_read_after_restart(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets", "events", "*.apps"], [aesgcm("old"), {"identity": {}}]))
     async with started(backend, file) as api:
         made = await secret(api)
         await api("POST", CONFIGS, {"metadata": {"name": "c"}, "data": {"a": "hush-hush"}})
-        assert kept(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:old:")
-        assert b"hush-hush" in kept(backend, "configmaps", "default/c")
+        assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:old:")
+        assert b"hush-hush" in stored_data(backend, "configmaps", "default/c")
         everything = b"".join(r.data for r in backend._records.values() if r.resource == "secrets")
         assert b64encode(b"hush-hush") not in everything
         assert await api("GET", f"{SECRETS}/s") == (200, made)
@@ -113,7 +113,7 @@ async def test_what_is_chosen_is_encrypted_and_read_again_after_a_restart(file: 
         assert 'transformer_prefix="k8s:enc:aesgcm:v1:"' in metrics
 
 
-async def test_an_update_that_changes_nothing_writes_anew_what_an_old_key_keeps(file: Path) -> None:
+async def test_unchanged_update_reencrypts_with_new_key(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     async with started(backend, file) as api:
@@ -125,15 +125,15 @@ async def test_an_update_that_changes_nothing_writes_anew_what_an_old_key_keeps(
         assert code == 200
         assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
         assert after["data"] == before["data"]
-        assert kept(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:new:")
-        assert await api("PUT", f"{SECRETS}/s", after) == (200, after)  # nothing to be done any more
+        assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:aesgcm:v1:new:")
+        assert await api("PUT", f"{SECRETS}/s", after) == (200, after)  # nothing is left to do
     write(file, (["secrets"], [{"identity": {}}, aesgcm("new")]))
     async with started(backend, file) as api:
         assert (await api("PUT", f"{SECRETS}/s", after))[1]["data"] == before["data"]
-        assert b'"kind":"Secret"' in kept(backend, "secrets", "default/s")
+        assert b'"kind":"Secret"' in stored_data(backend, "secrets", "default/s")
 
 
-async def test_without_its_key_an_object_cannot_be_read_and_all_others_can(file: Path) -> None:
+async def test_only_objects_of_missing_key_are_unreadable(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     async with started(backend, file) as api:
@@ -147,7 +147,7 @@ async def test_without_its_key_an_object_cannot_be_read_and_all_others_can(file:
         assert (await api("GET", CONFIGS))[0] == 200
 
 
-def test_a_file_that_changes_is_used_and_one_that_is_broken_changes_nothing(file: Path) -> None:
+def test_changed_file_is_reloaded_and_broken_one_ignored(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     rules = (lambda: write(file, (["secrets"], [aesgcm("new", "old")])), lambda: file.write_text("kind: Nonsense"))
@@ -164,14 +164,14 @@ def test_a_file_that_changes_is_used_and_one_that_is_broken_changes_nothing(file
             return str((await api("GET", "/metrics"))[1])
 
     metrics = run(main())
-    names = {name: kept(backend, "secrets", f"default/{name}")[:22] for name in ("one", "two", "three")}
+    names = {name: stored_data(backend, "secrets", f"default/{name}")[:22] for name in ("one", "two", "three")}
     assert names == dict(zip(names, (b"k8s:enc:aesgcm:v1:old:", *[b"k8s:enc:aesgcm:v1:new:"] * 2), strict=True))
     for status in ("success", "failure"):
         family = r"apiserver_encryption_config_controller_automatic_reloads_total"
         assert re.search(rf'{family}{{[^}}]*status="{status}"[^}}]*}} 1\b', metrics)
 
 
-def test_encrypted_events_live_no_longer_than_others(file: Path) -> None:
+def test_encrypted_events_expire_like_others(file: Path) -> None:
     write(file, (["events"], [aesgcm("old")]))
     event = {
         "metadata": {"name": "e", "namespace": "default"},
@@ -192,7 +192,7 @@ def test_encrypted_events_live_no_longer_than_others(file: Path) -> None:
     run(main())
 
 
-async def test_a_service_keeps_the_key_and_tells_how_it_is(file: Path) -> None:
+async def test_kms_service_is_used_and_its_health_reported(file: Path) -> None:
     backend, service = MemoryBackend(), Service()
     with tempfile.TemporaryDirectory(prefix="kms") as folder:
         target = f"unix://{folder}/kms.sock"
@@ -201,14 +201,14 @@ async def test_a_service_keeps_the_key_and_tells_how_it_is(file: Path) -> None:
         async with service.serving(target):
             async with started(backend, file) as api:
                 made = await secret(api)
-                assert kept(backend, "secrets", "default/s").startswith(b"k8s:enc:kms:v2:plug:")
+                assert stored_data(backend, "secrets", "default/s").startswith(b"k8s:enc:kms:v2:plug:")
                 assert (await api("GET", "/healthz/kms-providers"))[0] == 200
                 assert (await api("GET", "/livez/kms-providers"))[0] == 404
             service.asked.clear()
             async with started(backend, file) as api:
                 assert await api("GET", f"{SECRETS}/s") == (200, made)
                 assert service.asked == ["Status", "Encrypt", "Decrypt"]
-        async with started(MemoryBackend(), file) as api:  # nothing that is there needs the service
+        async with started(MemoryBackend(), file) as api:  # no existing object needs the service
             code, status = await api("POST", SECRETS, {"metadata": {"name": "s"}})
             assert (code, status["reason"]) == (500, "InternalError")
             assert "has no key" in status["message"]
@@ -218,8 +218,8 @@ async def test_a_service_keeps_the_key_and_tells_how_it_is(file: Path) -> None:
             assert (await api("POST", CONFIGS, {"metadata": {"name": "c"}}))[0] == 201
 
 
-async def test_a_key_that_is_late_holds_back_what_is_told_and_nothing_is_lost(file: Path) -> None:
-    """Two servers on one storage, each with a seed of its own: one learns of the other's when it sees an object."""
+async def test_late_kms_key_delays_watch_but_loses_nothing(file: Path) -> None:
+    """Two servers on one storage, each with its own seed: one learns the other's seed when it reads an object."""
     backend, service = MemoryBackend(), Service()
     storage = embedded_storage(backend, encrypts=True)
     with tempfile.TemporaryDirectory(prefix="kms") as folder:
@@ -247,7 +247,7 @@ def test_reload_needs_a_file() -> None:
         FLAGS.parse(["--encryption-provider-config-automatic-reload"])
 
 
-async def test_without_a_configuration_what_is_encrypted_says_so(file: Path) -> None:
+async def test_encrypted_object_without_configuration_is_reported(file: Path) -> None:
     backend = MemoryBackend()
     write(file, (["secrets"], [aesgcm("old")]))
     async with started(backend, file) as api:

@@ -1,4 +1,4 @@
-"""EncryptionConfiguration: what is wrong is named by field, all of it at once, and no secret is told."""
+"""EncryptionConfiguration: errors name fields and are reported together; secrets are not shown."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def kms(text: str) -> str:
     return provider(f"{{kms: {{{text}}}}}")
 
 
-def test_a_file_that_is_right() -> None:
+def test_valid_file_is_read() -> None:
     everything = rule("'*.*'", ID)
     secrets = rule("secrets, boats.example.com, '*.apps'", f"{{secretbox: {{keys: [{{name: a, secret: {K32}}}]}}}}", ID)
     found = parsed(f"[{secrets}, {everything}]")
@@ -79,7 +79,7 @@ P0 = "resources[0].providers[0]"
         (kms("apiVersion: v3, name: a, endpoint: 'unix:///a'"), [f"{P0}.kms.apiVersion: Invalid value"]),
     ],
 )
-def test_what_is_wrong_is_named(text: str, said: list[str]) -> None:
+def test_invalid_fields_are_reported(text: str, said: list[str]) -> None:
     with pytest.raises(ConfigFileError) as caught:
         parsed(text)
     for problem in said:
@@ -88,11 +88,11 @@ def test_what_is_wrong_is_named(text: str, said: list[str]) -> None:
     assert "aHVzaA" not in str(caught.value)
 
 
-def test_two_services_of_one_name_are_refused() -> None:
+def test_two_kms_providers_of_one_name_are_rejected() -> None:
     service = "{kms: {apiVersion: v2, name: a, endpoint: 'unix:///a'}}"
     with pytest.raises(ConfigFileError, match=r"providers\[1\].kms.name: Invalid value"):
         parsed(f"[{rule('secrets', service, service)}]")
 
 
-def test_no_secret_is_shown() -> None:
+def test_repr_hides_secrets() -> None:
     assert K32 not in repr(parsed(keys("aesgcm", f"[{{name: a, secret: {K32}}}]")))

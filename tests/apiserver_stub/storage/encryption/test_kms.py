@@ -1,4 +1,4 @@
-"""KMS v2 against a service over a Unix socket: seeds, their renewal, services that are ill, hang, lie or are gone."""
+"""KMS v2 with a service over a Unix socket: seeds, their renewal, and failing services."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ DATA, AT = b'{"kind":"Secret"}', b"/registry/secrets/default/a"
 
 
 class Service:
-    """A service that encrypts by turning around, and follows its instructions."""
+    """A service that encrypts by reversing the text, and follows its instructions."""
 
     def __init__(self) -> None:
         self.status: Tree = {"version": "v2", "healthz": "ok", "key_id": "key-1"}
@@ -59,7 +59,7 @@ class Service:
 
 @pytest.fixture
 def target() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="kms") as folder:  # the paths of sockets are short
+    with tempfile.TemporaryDirectory(prefix="kms") as folder:  # socket paths must be short
         yield f"unix://{folder}/kms.sock"
 
 
@@ -79,7 +79,7 @@ async def decrypted(kms: KMSProvider, stored: bytes) -> bytes:
         return kms.decrypt(stored, AT).data
 
 
-async def test_what_kube_apiserver_stored_is_decrypted_with_one_question(target: str) -> None:
+async def test_kube_apiserver_data_is_decrypted_with_one_call(target: str) -> None:
     rows = json.loads((Path(__file__).parent / "data" / "stored.json").read_text())
     row = next(row for row in rows if "serviceaccounts" in row["context"])
     stored, at = b64decode(row["stored"]), row["context"].encode()
@@ -92,13 +92,13 @@ async def test_what_kube_apiserver_stored_is_decrypted_with_one_question(target:
         await asyncio.gather(needed.value.obtain(), needed.value.obtain())
         found = kms.decrypt(stored, at)
         assert found.data.startswith(b"k8s\0")
-        assert found.stale  # nothing is known yet of the service's key
+        assert found.stale  # the service's key is still unknown
         assert service.asked == ["Decrypt"]
         await kms.probe()
         assert not kms.decrypt(stored, at).stale
 
 
-async def test_objects_share_a_seed_until_the_service_has_another_key(target: str) -> None:
+async def test_objects_share_a_seed_until_the_key_changes(target: str) -> None:
     service = Service()
     async with service.serving(target), provider(target) as kms:
         with pytest.raises(TransformError, match="has no key: it has not been probed yet"):
@@ -129,7 +129,7 @@ async def test_objects_share_a_seed_until_the_service_has_another_key(target: st
         ({"key_id": "k" * 1025}, "longer than 1024 bytes"),
     ],
 )
-async def test_a_service_that_is_not_well_says_why_and_its_key_goes_on(target: str, status: Tree, problem: str) -> None:
+async def test_unhealthy_service_is_reported_and_key_stays_in_use(target: str, status: Tree, problem: str) -> None:
     service = Service()
     async with service.serving(target), provider(target) as kms:
         await kms.probe()
@@ -152,7 +152,7 @@ async def test_a_service_that_is_not_well_says_why_and_its_key_goes_on(target: s
         (b"\xff\xff", "failed to answer Encrypt"),
     ],
 )
-async def test_a_lying_service_gives_no_key(target: str, answer: Any, problem: str) -> None:
+async def test_invalid_service_answer_yields_no_key(target: str, answer: Any, problem: str) -> None:
     service = Service()
     service.answer = answer
     async with service.serving(target), provider(target) as kms:
@@ -171,7 +171,7 @@ async def test_a_lying_service_gives_no_key(target: str, answer: Any, problem: s
         ({"plaintext": b"short"}, "unknown-non-grpc"),
     ],
 )
-async def test_a_key_that_is_not_decrypted_is_an_error_with_a_code(target: str, answer: Any, code: str) -> None:
+async def test_failed_decryption_is_an_error_with_code(target: str, answer: Any, code: str) -> None:
     service = Service()
     async with service.serving(target), provider(target) as writer, provider(target, timeout=0.2) as reader:
         await writer.probe()
@@ -184,7 +184,7 @@ async def test_a_key_that_is_not_decrypted_is_an_error_with_a_code(target: str, 
         assert await decrypted(reader, stored) == DATA
 
 
-async def test_a_service_that_is_gone_and_comes_back(target: str) -> None:
+async def test_service_going_down_and_up_is_handled(target: str) -> None:
     service = Service()
     async with provider(target, timeout=1) as kms:
         await kms.probe()
@@ -213,7 +213,7 @@ async def test_a_service_that_is_gone_and_comes_back(target: str) -> None:
         EncryptedObject(b"d", "k", b"s", {}, 7).write(),
     ],
 )
-async def test_what_is_no_message_of_kms_is_refused(target: str, stored: bytes) -> None:
+async def test_malformed_stored_data_is_rejected(target: str, stored: bytes) -> None:
     async with provider(target) as kms:
         with pytest.raises(TransformError):
             kms.decrypt(stored, AT)

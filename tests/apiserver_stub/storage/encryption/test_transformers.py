@@ -1,4 +1,4 @@
-"""Ciphers: what a real server of 1.36 stored is decrypted; keys rotate; what was changed, or moved, is refused."""
+"""Ciphers: data of kube-apiserver 1.36 is decrypted, keys rotate, and changed or moved data is rejected."""
 
 import json
 from base64 import b64decode
@@ -39,7 +39,7 @@ AT = b"/registry/secrets/default/a"
         ("/registry/services/endpoints/vault/e1", Secretbox, LONG, b"k8s:enc:secretbox:v1:three:"),
     ],
 )
-def test_what_kube_apiserver_stored_is_decrypted(
+def test_kube_apiserver_data_is_decrypted(
     context: str, make: Callable[[bytes, bytes], Transformer], key: bytes, name: bytes
 ) -> None:
     found = Transformers([make(key, name)]).decrypt(STORED[context], context.encode())
@@ -51,7 +51,7 @@ def test_what_kube_apiserver_stored_is_decrypted(
 @pytest.mark.parametrize("name", CIPHERS)
 @settings(max_examples=30)
 @given(data=st.binary(max_size=200), at=st.integers(0, 400), flip=st.integers(1, 255))
-def test_there_and_back_and_no_byte_may_change(name: str, data: bytes, at: int, flip: int) -> None:
+def test_round_trip_works_and_changed_bytes_are_detected(name: str, data: bytes, at: int, flip: int) -> None:
     cipher = CIPHERS[name](LONG)
     stored = cipher.encrypt(data, AT)
     assert cipher.decrypt(stored, AT) == (data, False)
@@ -62,18 +62,18 @@ def test_there_and_back_and_no_byte_may_change(name: str, data: bytes, at: int, 
         found = cipher.decrypt(bytes(broken), AT).data
     except TransformError:
         return
-    assert name == "aescbc"  # which authenticates nothing
+    assert name == "aescbc"  # it does not authenticate the data
     assert found != data
 
 
 @pytest.mark.parametrize("name", CIPHERS)
 @pytest.mark.parametrize("size", [0, 1, 12, 16, 24, 31, 32, 33])
-def test_what_is_too_short_is_refused(name: str, size: int) -> None:
+def test_too_short_data_is_rejected(name: str, size: int) -> None:
     with pytest.raises(TransformError):
         CIPHERS[name](LONG).decrypt(bytes(size), AT)
 
 
-def test_an_object_in_the_place_of_another_is_refused() -> None:
+def test_data_of_another_object_is_rejected() -> None:
     cipher = AESGCM(LONG)
     with pytest.raises(TransformError, match="has changed"):
         cipher.decrypt(cipher.encrypt(DATA, AT), b"/registry/secrets/default/b")
@@ -85,13 +85,13 @@ def rotated(*names: str) -> Transformers:
     return Transformers([keyed(AESGCM, keys, b"k8s:enc:aesgcm:v1:"), IdentityTransformer()])
 
 
-def test_the_first_key_encrypts_and_what_others_read_is_stale() -> None:
+def test_first_key_encrypts_and_data_of_others_is_stale() -> None:
     stored = rotated("old").encrypt(DATA, AT)
     assert stored.startswith(b"k8s:enc:aesgcm:v1:old:")
     assert rotated("old").decrypt(stored, AT) == (DATA, False)
     assert rotated("new", "old").decrypt(stored, AT) == (DATA, True)
     assert rotated("old", "new").decrypt(stored, AT) == (DATA, False)
-    assert rotated("new", "old").decrypt(DATA, AT) == (DATA, True)  # plain, as it was before there were keys
+    assert rotated("new", "old").decrypt(DATA, AT) == (DATA, True)  # plain, as before encryption
     with pytest.raises(TransformError, match="no provider or key"):
         rotated("new").decrypt(stored, AT)
 
@@ -100,13 +100,13 @@ def provider(secret: str) -> Transformers:
     return keyed(AESGCM, [EncryptionKey(name="k", secret=secret)], b"k8s:enc:aesgcm:v1:")
 
 
-def test_two_providers_of_one_kind_are_both_tried() -> None:
+def test_two_providers_of_one_type_are_both_tried() -> None:
     one, other = provider("AAAAAAAAAAAAAAAAAAAAAA=="), provider("Dw4NDAsKCQgHBgUEAwIBAA==")
     stored = Transformers([other]).encrypt(DATA, AT)
     assert Transformers([one, other]).decrypt(stored, AT) == (DATA, True)
 
 
-def test_identity_writes_plainly_and_reads_nothing_encrypted() -> None:
+def test_identity_writes_plain_text_and_reads_no_other() -> None:
     plain = Transformers([IdentityTransformer(), provider("AAAAAAAAAAAAAAAAAAAAAA==")])
     assert plain.encrypt(DATA, AT) == DATA
     with pytest.raises(TransformError, match="no provider"):

@@ -1,4 +1,4 @@
-"""Proxies between this server and others: Debian packages, and fakes that a test controls."""
+"""Egress proxies: Debian packages, and fakes that a test controls."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Egress:
-    """Selectors of configurations, servers, and the programs of one test."""
+    """Egress selectors, servers, and proxy programs of one test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,13 +50,13 @@ class Egress:
         return self.registry.get_sample_value(f"apiserver_egress_dialer_dial_{name}", labels) or 0.0
 
     async def serve(self, talk: Talk) -> int:
-        """Serve on loopback; return the port."""
+        """Start a server on loopback; return the port."""
         server = await asyncio.start_server(talk, "127.0.0.1", 0)
         self._stack.callback(server.close)
         return int(server.sockets[0].getsockname()[1])
 
     def files(self, pair: KeyPair, name: str) -> dict[str, str]:
-        """Write a certificate and its key; return the fields of TLS that name them."""
+        """Write a certificate and its key; return the TLS fields that name them."""
         certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
         pair.write(certificate, key)
         ca = self.folder / "proxies.crt"
@@ -67,7 +67,7 @@ class Egress:
         return self.files(issue(self.clients, name, client=True), name)
 
     async def tinyproxy(self) -> int:
-        """Run a proxy of CONNECT over TCP; return its port."""
+        """Run a CONNECT proxy over TCP; return its port."""
         port, file = _free_port(), self.folder / "tinyproxy.conf"
         file.write_text(
             f"Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 200\nAllow 127.0.0.1\n"
@@ -78,7 +78,7 @@ class Egress:
         return port
 
     async def haproxy(self, behind: int) -> tuple[int, str]:
-        """Run what takes TLS with certificates of clients, and a Unix socket, in front of a proxy; return both."""
+        """Run a TLS endpoint with client certificates, and a Unix socket, in front of a proxy; return both."""
         port, file, uds = _free_port(), self.folder / "haproxy.conf", self.folder / "proxy.sock"
         server = issue(self.proxies, "localhost", hosts=["localhost", "proxy.example"])
         pem, ca = self.folder / "server.pem", self.folder / "clients.crt"

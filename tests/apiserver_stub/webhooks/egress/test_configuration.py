@@ -1,4 +1,4 @@
-"""Egress selections in files: which are used, and the causes of invalid ones."""
+"""Egress selector configurations: valid files, and errors."""
 
 import subprocess
 import sys
@@ -118,7 +118,7 @@ async def test_each_network_has_its_dialer(tmp_path: Path, version: str) -> None
     await found.close()
 
 
-def test_without_a_file_all_is_direct_and_nothing_is_loaded() -> None:
+def test_no_file_means_direct_and_imports_nothing() -> None:
     assert egress_selector("", None, LOG) is DIRECT
     script = (
         "import sys, apiserver_stub.process.build; "
@@ -140,14 +140,14 @@ def test_without_a_file_all_is_direct_and_nothing_is_loaded() -> None:
         ("- a", "holds no EgressSelectorConfiguration"),
     ],
 )
-def test_what_is_no_such_document_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_document_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "f").write_text(text)
     with pytest.raises(ConfigFileError, match="f") as caught:
         egress_selector(str(tmp_path / "f"), None, LOG)
     assert message in str(caught.value)
 
 
-def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
+def test_invalid_certificate_files_are_reported(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nothing")
     tls = dict.fromkeys(("clientCert", "clientKey"), f"{tmp_path}/x")
     connection = over("HTTPConnect", tcp={"url": "https://a", "tlsConfig": tls})
@@ -158,7 +158,7 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
         egress_selector(written(tmp_path, [{"name": "cluster", "connection": connection}]), None, LOG)
 
 
-def test_an_empty_list_is_right() -> None:
+def test_empty_list_is_valid() -> None:
     errors = ErrorList()
     judge((), errors)
     judge((EgressSelection(name="cluster"),), errors)

@@ -1,4 +1,4 @@
-"""Connections through proxies that know CONNECT: real ones, and ones that fail in every way."""
+"""Connections through HTTP CONNECT proxies: real ones, and failing ones."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ async def get(selector: EgressSelector, origin: ConnectionTarget, seconds: float
 
 
 @pytest.mark.needs("tinyproxy")
-async def test_requests_reach_a_server_through_a_proxy_that_resolves_its_name(egress: Egress) -> None:
+async def test_server_is_reached_through_proxy_that_resolves_names(egress: Egress) -> None:
     port = await egress.serve(ok)
     selector = egress.selector(cluster=over_tcp(await egress.tinyproxy()))
     assert (await get(selector, ConnectionTarget("localhost", port))).body == b"ok"
@@ -80,7 +80,7 @@ async def test_requests_reach_a_server_through_a_proxy_that_resolves_its_name(eg
 
 
 @pytest.mark.needs("tinyproxy", "haproxy")
-async def test_a_proxy_that_wants_certificates_and_one_at_a_unix_socket(egress: Egress) -> None:
+async def test_proxy_with_client_certificates_and_at_unix_socket(egress: Egress) -> None:
     port = await egress.serve(ok)
     secured, uds = await egress.haproxy(behind=await egress.tinyproxy())
     origin = ConnectionTarget("localhost", port)
@@ -101,7 +101,7 @@ async def test_wrong_certificates_are_rejected(egress: Egress) -> None:
     for tls, host in [
         (stranger, "localhost"),
         (known | {"caBundle": str(egress.folder / "others.crt")}, "localhost"),
-        (known, "127.0.0.1"),  # its certificate is for another name
+        (known, "127.0.0.1"),  # its certificate has another name
         (known | {"tlsServerName": "else.example"}, "localhost"),
     ]:
         with pytest.raises(OSError):
@@ -109,7 +109,7 @@ async def test_wrong_certificates_are_rejected(egress: Egress) -> None:
 
 
 @pytest.mark.needs("tinyproxy", "haproxy")
-async def test_tls_with_the_server_is_within_tls_with_the_proxy(egress: Egress) -> None:
+async def test_tls_to_server_runs_inside_tls_to_proxy(egress: Egress) -> None:
     ca = make_ca("servers")
     server = await asyncio.start_server(ok, "127.0.0.1", 0, ssl=context_of(issue(ca, "x", hosts=["ext.default.svc"])))
     port = server.sockets[0].getsockname()[1]
@@ -133,7 +133,7 @@ async def test_tls_with_the_server_is_within_tls_with_the_proxy(egress: Egress) 
 
 
 @pytest.mark.needs("tinyproxy", "haproxy")
-async def test_megabytes_go_both_ways_in_bounded_memory(egress: Egress) -> None:
+async def test_large_bodies_are_streamed_in_bounded_memory(egress: Egress) -> None:
     port = await egress.serve(ok)
     secured, _ = await egress.haproxy(behind=await egress.tinyproxy())
     selector = egress.selector(cluster=over_tcp(secured, egress.client(), "localhost"))
@@ -160,7 +160,7 @@ def _resident() -> int:
 
 
 @pytest.mark.needs("tinyproxy")
-async def test_many_connections_at_a_time(egress: Egress) -> None:
+async def test_many_concurrent_connections(egress: Egress) -> None:
     port = await egress.serve(ok)
     selector = egress.selector(cluster=over_tcp(await egress.tinyproxy()))
     pool = ConnectionPool(100, 20.0, 20.0, dialer=selector.cluster)
@@ -175,7 +175,7 @@ async def test_many_connections_at_a_time(egress: Egress) -> None:
         await get(selector, ConnectionTarget("localhost", port))
 
 
-def saying(text: bytes, *, then_close: bool = True) -> Talk:
+def answering(text: bytes, *, then_close: bool = True) -> Talk:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(text)
@@ -197,14 +197,14 @@ def saying(text: bytes, *, then_close: bool = True) -> Talk:
         (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 20_000, "is too large"),
     ],
 )
-async def test_a_proxy_that_does_not_open_a_tunnel(egress: Egress, response: bytes, message: str) -> None:
-    selector = egress.selector(cluster=over_tcp(await egress.serve(saying(response))))
+async def test_rejected_tunnel_is_an_error(egress: Egress, response: bytes, message: str) -> None:
+    selector = egress.selector(cluster=over_tcp(await egress.serve(answering(response))))
     with pytest.raises(TransportError, match=message):
         await get(selector, ConnectionTarget("server", 1))
     assert egress.counted("failure_count", protocol="http_connect", transport="tcp", stage="proxy") == 1
 
 
-async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
+async def test_missing_proxy_is_an_error(egress: Egress) -> None:
     selector = egress.selector(cluster=over_tcp(1), controlplane=over_uds(egress.folder / "none"))
     with pytest.raises(TransportError, match=r"failed to connect to the proxy 127\.0\.0\.1:1"):
         await get(selector, ConnectionTarget("server", 1))
@@ -215,7 +215,7 @@ async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
         assert egress.counted("failure_count", protocol="http_connect", transport=transport, stage="connect") == 1
 
 
-async def test_a_proxy_that_hangs_is_given_up(egress: Egress) -> None:
+async def test_hanging_proxy_times_out(egress: Egress) -> None:
     left = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -236,7 +236,7 @@ async def test_a_proxy_that_hangs_is_given_up(egress: Egress) -> None:
     await transport.close()
 
 
-async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(egress: Egress) -> None:
+async def test_proxy_dying_during_response_breaks_it(egress: Egress) -> None:
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -250,15 +250,15 @@ async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(egress: Egress)
         await get(selector, ConnectionTarget("server", 1))
 
 
-async def test_a_server_that_speaks_first(egress: Egress) -> None:
-    selector = egress.selector(cluster=over_tcp(await egress.serve(saying(b"HTTP/1.1 200 OK\r\n\r\nhello"))))
+async def test_server_may_send_first(egress: Egress) -> None:
+    selector = egress.selector(cluster=over_tcp(await egress.serve(answering(b"HTTP/1.1 200 OK\r\n\r\nhello"))))
     assert selector.cluster is not None
     reader, writer = await asyncio.open_connection(sock=await selector.cluster.dial("server", 1))
     assert await reader.read() == b"hello"
     writer.close()
 
 
-async def test_what_a_server_sent_before_it_hung_up_arrives(egress: Egress) -> None:
+async def test_data_sent_before_hangup_is_received(egress: Egress) -> None:
     body = bytes(3 * MEGABYTE)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

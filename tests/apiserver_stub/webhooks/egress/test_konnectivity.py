@@ -1,4 +1,4 @@
-"""Connections through a konnectivity server, which the tests play with the official gRPC library."""
+"""Connections through a konnectivity server, played with the official gRPC library."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.both_loops
 
 
 class Konnectivity:
-    """A proxy server that dials itself; `numbers` are those of the connections, `closed` those that were closed."""
+    """A proxy server that dials itself; `numbers` are the connection numbers, `closed` those that were closed."""
 
     def __init__(self) -> None:
         self.dialed: list[str] = []
@@ -77,7 +77,7 @@ Through = Callable[[Talk], Awaitable[EgressSelector]]
 
 @pytest.fixture
 async def through(egress: Egress) -> AsyncIterator[Through]:
-    """Return the selector of connections through a server."""
+    """Return an egress selector for connections through a server."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(talk: Talk) -> EgressSelector:
@@ -92,7 +92,7 @@ def sample(egress: Egress, name: str, **labels: str) -> float | None:
     return egress.registry.get_sample_value(CLIENT + name, labels)
 
 
-async def test_requests_reach_a_server_and_connections_are_closed_in_order(egress: Egress, through: Through) -> None:
+async def test_server_is_reached_and_connections_close_in_order(egress: Egress, through: Through) -> None:
     port, proxy = await egress.serve(ok), Konnectivity()
     selector = await through(proxy)
     assert (await get(selector, ConnectionTarget("localhost", port))).body == b"ok"
@@ -117,7 +117,7 @@ async def test_requests_reach_a_server_and_connections_are_closed_in_order(egres
     assert egress.counted("duration_seconds_count", **LABELS) == 2
 
 
-async def test_megabytes_go_both_ways(egress: Egress, through: Through) -> None:
+async def test_large_bodies_are_streamed_both_ways(egress: Egress, through: Through) -> None:
     port, size = await egress.serve(ok), 30 * MEGABYTE
     selector = await through(Konnectivity())
     transport = StreamingTransport(dialer=selector.cluster)
@@ -127,7 +127,7 @@ async def test_megabytes_go_both_ways(egress: Egress, through: Through) -> None:
     await transport.close()
 
 
-async def test_who_reads_slowly_holds_up_the_server(egress: Egress, through: Through) -> None:
+async def test_slow_reader_pauses_the_server(egress: Egress, through: Through) -> None:
     port, proxy = await egress.serve(ok), Konnectivity()
     selector = await through(proxy)
     transport = StreamingTransport(dialer=selector.cluster)
@@ -142,7 +142,7 @@ async def test_who_reads_slowly_holds_up_the_server(egress: Egress, through: Thr
     await transport.close()
 
 
-async def test_many_connections_at_a_time(egress: Egress, through: Through) -> None:
+async def test_many_concurrent_connections(egress: Egress, through: Through) -> None:
     port = await egress.serve(ok)
     selector = await through(Konnectivity())
     pool = ConnectionPool(60, 20.0, 20.0, dialer=selector.cluster)
@@ -154,7 +154,7 @@ async def test_many_connections_at_a_time(egress: Egress, through: Through) -> N
     pool.close()
 
 
-async def test_a_server_that_cannot_be_reached(egress: Egress, through: Through) -> None:
+async def test_unreachable_server_is_an_error(egress: Egress, through: Through) -> None:
     selector = await through(Konnectivity())
     with pytest.raises(TransportError, match="failed to connect to localhost:1"):
         await get(selector, ConnectionTarget("localhost", 1))
@@ -162,7 +162,7 @@ async def test_a_server_that_cannot_be_reached(egress: Egress, through: Through)
     assert sample(egress, "dial_failure_total", reason="endpoint") == 1
 
 
-async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
+async def test_missing_proxy_is_an_error(egress: Egress) -> None:
     transport = {"uds": {"udsName": f"{egress.folder}/none"}}
     selector = egress.selector(cluster={"proxyProtocol": "GRPC", "transport": transport})
     with pytest.raises(TransportError, match="UNAVAILABLE"):
@@ -171,7 +171,7 @@ async def test_a_proxy_that_is_not_there(egress: Egress) -> None:
 
 
 def answering(*packets: Callable[[int], Tree]) -> Talk:
-    """Talk by packets made of the number of the dial, then wait."""
+    """Send packets made from the number of the dial, then wait."""
 
     async def talk(conversation: Conversation) -> None:
         first = await conversation.read()
@@ -215,9 +215,7 @@ async def refuse(talk: Conversation) -> None:
         ),
     ],
 )
-async def test_a_proxy_that_opens_no_connection(
-    egress: Egress, through: Through, talk: Talk, why: str, reason: str
-) -> None:
+async def test_rejected_dial_is_an_error(egress: Egress, through: Through, talk: Talk, why: str, reason: str) -> None:
     with pytest.raises(TransportError, match=why):
         await get(await through(talk), ConnectionTarget("localhost", 1))
     assert sample(egress, "dial_failure_total", reason=reason) == 1
@@ -226,14 +224,14 @@ async def test_a_proxy_that_opens_no_connection(
     assert errors == (1 if talk is refuse else None)
 
 
-async def test_a_proxy_that_hangs_or_answers_another_dial_is_given_up(egress: Egress, through: Through) -> None:
+async def test_proxy_answering_another_dial_times_out(egress: Egress, through: Through) -> None:
     selector = await through(answering(lambda random: accepted(random + 1)))
     with pytest.raises(TimeoutError):
         await get(selector, ConnectionTarget("localhost", 1), seconds=0.3)
     assert sample(egress, "dial_failure_total", reason="context") == 1
 
 
-async def test_packets_of_other_connections_and_kinds_are_passed_over(through: Through) -> None:
+async def test_unrelated_packets_are_ignored(through: Through) -> None:
     whole = b"HTTP/1.0 200 OK\r\n\r\n" + bytes(MEGABYTE)
     drain: Callable[[int], Tree] = lambda _: {"type": Packet.DRAIN, "drain": {}}  # noqa: E731
     packets = [drain, accepted, data(b"odd", 8), drain, data(whole[:100]), data(b""), data(whole[100:]), closed]
@@ -241,7 +239,7 @@ async def test_packets_of_other_connections_and_kinds_are_passed_over(through: T
     assert (await get(selector, ConnectionTarget("localhost", 1))).body == bytes(MEGABYTE)
 
 
-async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(through: Through) -> None:
+async def test_proxy_dying_during_response_breaks_it(through: Through) -> None:
     async def die(talk: Conversation) -> None:
         await answering(accepted, data(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n1234"))(talk)
         await talk.abort(grpc.StatusCode.UNAVAILABLE, "gone")
@@ -250,7 +248,7 @@ async def test_a_proxy_that_dies_in_the_middle_breaks_the_answer(through: Throug
         await get(await through(die), ConnectionTarget("localhost", 1))
 
 
-async def test_what_came_before_a_close_is_kept_for_who_reads_late(through: Through) -> None:
+async def test_data_before_close_is_kept_for_slow_reader(through: Through) -> None:
     packets: list[Tree | None] = []
 
     async def talk(conversation: Conversation) -> None:

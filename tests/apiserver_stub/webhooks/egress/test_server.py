@@ -1,4 +1,4 @@
-"""An API server with egress selections: which of its connections go through which proxy."""
+"""An API server with egress selectors: which connections go through which proxy."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ async def echo(stream: DuplexStream) -> None:
 
 
 @pytest.mark.needs("tinyproxy", "haproxy")
-async def test_aggregated_apis_are_reached_through_the_proxy_of_the_cluster(egress: Egress, tmp_path: Path) -> None:
+async def test_aggregated_apis_are_reached_through_cluster_proxy(egress: Egress, tmp_path: Path) -> None:
     secured, _ = await egress.haproxy(behind=await egress.tinyproxy())
     file = egress.write(cluster=over_tcp(secured, egress.client(), "localhost"))
     async with Front(tmp_path, f"--egress-selector-config-file={file}") as front:
@@ -69,15 +69,15 @@ async def test_aggregated_apis_are_reached_through_konnectivity(egress: Egress, 
         await transport.close()
 
 
-async def test_an_aggregated_api_is_unavailable_without_its_proxy(egress: Egress, tmp_path: Path) -> None:
+async def test_aggregated_api_without_proxy_is_unavailable(egress: Egress, tmp_path: Path) -> None:
     file = egress.write(cluster=over_tcp(1))
     async with Front(tmp_path, f"--egress-selector-config-file={file}") as front:
         await front.register(await front.serve(extension))
-        assert "failed to connect to the proxy 127.0.0.1:1" in await front.until("FailedDiscoveryCheck")
+        assert "failed to connect to the proxy 127.0.0.1:1" in await front.wait_for_reason("FailedDiscoveryCheck")
 
 
-class Dials:
-    """A dialer that notes who is asked for, and goes there itself."""
+class RecordingDialer:
+    """A dialer that records targets, and connects itself."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
@@ -92,8 +92,8 @@ class Dials:
         return found
 
 
-async def test_webhooks_of_services_and_of_urls_have_networks_of_their_own(tmp_path: Path) -> None:
-    control_plane, cluster, resolver = Dials(), Dials(), Resolver()
+async def test_service_and_url_webhooks_use_different_networks(tmp_path: Path) -> None:
+    control_plane, cluster, resolver = RecordingDialer(), RecordingDialer(), Resolver()
     async with Webhook(tmp_path) as hook:
         client = WebhookClient(resolver, egress=EgressSelector(control_plane, cluster))
         config = WebhookConfig.of(hook.config)
