@@ -282,7 +282,7 @@ def test_serial_numbers_are_unique() -> None:
 
 def test_unknown_subject_attributes_are_dropped() -> None:
     """The rules do not check other attributes, so they must not identify a user."""
-    user_uid = x509.NameAttribute(ObjectIdentifier("1.3.6.1.4.1.57683.2"), "somebody-else")
+    user_uid = x509.NameAttribute(ObjectIdentifier("1.3.6.1.4.1.57683.2"), "another-user")
     more = [
         x509.NameAttribute(NameOID.COMMON_NAME, "last"),
         x509.NameAttribute(NameOID.COUNTRY_NAME, "NL"),

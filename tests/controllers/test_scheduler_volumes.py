@@ -113,9 +113,9 @@ ROOMY = {
 }
 COUNTS = {"metadata": {"name": "made"}, "spec": {"storageCapacity": True}}
 ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
-    ("no such claim", storage(), using("c"), set(), 'persistentvolumeclaim "c" not found.'),
+    ("missing claim", storage(), using("c"), set(), 'persistentvolumeclaim "c" not found.'),
     (
-        "going",
+        "claim being deleted",
         storage([claim(deletionTimestamp="2026-01-01T00:00:00Z")]),
         using("c"),
         set(),
@@ -129,12 +129,12 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
         "pod has unbound immediate PersistentVolumeClaims.",
     ),
     ("bound", storage([claim(volume="v")], [volume("v")]), using("c"), {"a", "b"}, ""),
-    ("bound, in reach of some", storage([claim(volume="v")], [volume("v", **on("y"))]), using("c"), {"b"}, ""),
+    ("bound, reachable from some nodes", storage([claim(volume="v")], [volume("v", **on("y"))]), using("c"), {"b"}, ""),
     ("bound, of a zone", storage([claim(volume="v")], [volume("v", labels={ZONE: "x__z"})]), using("c"), {"a"}, ""),
-    ("to be made anywhere", storage([claim()]), using("c"), {"a", "b"}, ""),
-    ("being made at a node", storage([claim(selected="b")]), using("c"), {"b"}, ""),
+    ("to be provisioned anywhere", storage([claim()]), using("c"), {"a", "b"}, ""),
+    ("being provisioned at a node", storage([claim(selected="b")]), using("c"), {"b"}, ""),
     (
-        "to be made in a zone",
+        "to be provisioned in a zone",
         storage(
             [claim()],
             late={"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["y"]}]}]},
@@ -152,14 +152,14 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
         "2 node(s) did not have enough free storage.",
     ),
     (
-        "one that is there",
+        "an existing volume",
         storage([claim(storage_class="local")], [volume("v", storage_class="local", **on("x"))]),
         using("c"),
         {"a"},
         "",
     ),
     (
-        "one that is there is too small",
+        "an existing volume is too small",
         storage([claim(storage_class="local")], [volume("v", "1Gi", storage_class="local", **on("x"))]),
         using("c"),
         set(),
@@ -176,7 +176,7 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
         "",
     ),
     (
-        "as many as a driver can",
+        "as many as the driver allows",
         storage(
             [claim(volume="v")],
             [volume("v", csi=CSI)],

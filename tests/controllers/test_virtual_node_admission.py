@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
         [],
         "OutOfdeviceclass.resource.kubernetes.io/gpu",
     ),
-    "an extended resource of which there is too little": (
+    "too little of an extended resource": (
         asking({"example.org/card": "2"}),
         node(),
         [],

@@ -135,7 +135,7 @@ async def test_unusable_client_configuration_is_refused(
 
 
 async def seconds_for(requests: int, *argv: str, factor: int = 1) -> float:
-    """Return the seconds that so many requests of one controller take under its own limit."""
+    """Return the seconds that this number of requests of one controller takes under its own limit."""
     async with Cluster() as cluster:
         clients = Clients(options(*argv), FaultyNetwork(lambda _: cluster.transport()), Runtime("test"))
         client = clients.writer("a", lambda: True, factor)
@@ -317,8 +317,8 @@ def test_malformed_rate_is_refused(text: str) -> None:
 @pytest.mark.virtual
 async def test_rate_of_unknown_controller_is_refused() -> None:
     async with Cluster() as cluster:
-        with pytest.raises(FlagError, match="no controller 'nobody'"):
-            await cluster.manage("--controller-api-qps=nobody=5")
+        with pytest.raises(FlagError, match="no controller 'absent'"):
+            await cluster.manage("--controller-api-qps=absent=5")
 
 
 @pytest.mark.virtual

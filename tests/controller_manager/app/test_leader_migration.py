@@ -68,7 +68,7 @@ controllerLeaders:
   component: '*'
 - name: service-lb-controller
   component: other-manager
-- name: a-controller-of-somebody-else
+- name: a-controller-of-another-component
   component: other-manager
 """
     parts = with_file(tmp_path, text)

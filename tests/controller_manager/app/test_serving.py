@@ -27,7 +27,7 @@ OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 
 async def handle(request: Request) -> Response:
-    return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
+    return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"anonymous")
 
 
 def flags(*argv: str) -> ServingOptions:

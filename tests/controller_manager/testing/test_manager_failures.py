@@ -69,7 +69,7 @@ class Patient(Author):
 
 class Unlucky(Author):
     async def reconcile(self, key: Key) -> Requeue | None:
-        raise ServiceUnavailable("not now") if random_source().uniform(0, 1) < 0.5 else TransportError("nobody there")
+        raise ServiceUnavailable("not now") if random_source().uniform(0, 1) < 0.5 else TransportError("unreachable")
 
 
 class Recovering(Author):
@@ -86,7 +86,7 @@ class Recovering(Author):
 
 class Sleepy(Author):
     async def reconcile(self, key: Key) -> Requeue | None:
-        time.sleep(30)  # noqa: ASYNC251 - what nobody should do
+        time.sleep(30)  # noqa: ASYNC251 - a deliberate mistake
         return None
 
 

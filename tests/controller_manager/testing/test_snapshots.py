@@ -199,7 +199,7 @@ class Work:
 
 
 async def work(objects: int) -> dict[str, int]:
-    """Return the work of a snapshot, a restore and a fork of a cluster with so many objects."""
+    """Return the work of a snapshot, a restore and a fork of a cluster with this number of objects."""
     async with Cluster() as cluster:
         rows, found = cluster.rows, {}
         like = rows.at(rows.revision, "namespaces")[0]

@@ -227,8 +227,8 @@ async def test_changed_ca_files_are_reloaded(server, tmp_path):
         proxies.write_bytes(b"")
         with structlog.testing.capture_logs() as lines:
             await asyncio.sleep(181)
-        told = f"--requestheader-client-ca-file: {proxies} holds no certificates that can be read: it is empty"
-        assert [line["error"] for line in lines] == [told]
+        message = f"--requestheader-client-ca-file: {proxies} holds no certificates that can be read: it is empty"
+        assert [line["error"] for line in lines] == [message]
         assert [await judge(guard, one) for one in (jane, alice)] == [401, 200]
         proxies.write_bytes(OTHER_CA.certificate)
         clients.unlink()
@@ -280,8 +280,8 @@ async def test_front_proxy_headers_and_names(server, tmp_path):
     async with guarded(server, *plain, *changed) as guard:
         assert await judge(guard, request) == 200
     known = "system:authenticated"
-    told = [{name: spec.get(name) for name in ("user", "groups", "uid", "extra")} for spec in server.users]
-    assert told == [
+    users = [{name: spec.get(name) for name in ("user", "groups", "uid", "extra")} for spec in server.users]
+    assert users == [
         {"user": "alice", "groups": ["a", known], "uid": None, "extra": {"k": ["v"]}},
         {"user": "bob", "groups": ["t", known], "uid": "7", "extra": {"k": ["w"]}},
     ]

@@ -22,7 +22,7 @@ def test_complete_config_map_is_read():
         "requestheader-uid-headers": '["X-Remote-Uid"]',
         "requestheader-group-headers": '["X-Remote-Group"]',
         "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
-        "of-somebody-else": "{",
+        "of-another-component": "{",
     }
     rules = RequestHeaderConfig(
         ("front-proxy-client",),

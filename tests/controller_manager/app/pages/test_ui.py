@@ -99,7 +99,7 @@ async def test_search_words_filter_rows() -> None:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.look()
         await it.cluster.settle()
-        assert (await it.look(q="nobody"))["sections"]["workloads"]["found"] == 0
+        assert (await it.look(q="absent"))["sections"]["workloads"]["found"] == 0
         assert (await it.look(q="DEFAULT/web"))["sections"]["workloads"]["found"] == 1
 
 

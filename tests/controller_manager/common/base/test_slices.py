@@ -134,7 +134,7 @@ async def take_part(slices: Slices, caller: str, had: Counter[str], piece: Calla
 
 
 class Load:
-    """Requests that take so many seconds in each round of the loop until `end`."""
+    """Requests that take `each` seconds in each round of the loop until `end`."""
 
     def __init__(self, slices: Slices, clock: Clock, each: float) -> None:
         self.slices, self.clock, self.each = slices, clock, each

@@ -46,7 +46,7 @@ class Handler:
         self.pushing = Pushing()
 
     async def __call__(self, request: Request) -> Response:
-        self.requests.append(await request.received("somebody"))
+        self.requests.append(await request.received("caller"))
         match request.path:
             case "/stream":
                 return Response(200, TEXT, self._ticks(3))

@@ -47,10 +47,10 @@ class FixedAuthorizer:
 
 class UnavailableAuthorizer:
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        raise ServiceUnavailable("nobody can be asked")
+        raise ServiceUnavailable("the authorizer is unavailable")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        return Rules(incomplete=True, error="nobody can be asked")
+        return Rules(incomplete=True, error="the authorizer is unavailable")
 
 
 @pytest.mark.virtual
@@ -121,7 +121,7 @@ async def test_rules_of_all_authorizers_are_joined() -> None:
             FixedAuthorizer(Decision.NO_OPINION, rules=Rules((READ,))),
         ]
     )
-    assert await chain.rules_for(JANE, "a") == Rules((READ, READ), (METRICS,), True, "nobody can be asked")
+    assert await chain.rules_for(JANE, "a") == Rules((READ, READ), (METRICS,), True, "the authorizer is unavailable")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 
 
 async def answer_slowly(request: Request) -> Response:
-    await request.received("somebody")
+    await request.received("caller")
     await asyncio.sleep(float(request.path.removeprefix("/").removeprefix("a") or 0))
     return Response(200, {}, b"hello")
 

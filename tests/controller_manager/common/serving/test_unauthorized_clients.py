@@ -89,7 +89,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - nobody tells us
+        while not condition():  # noqa: ASYNC110 - there is no notification
             await asyncio.sleep(0.01)
 
 

@@ -92,7 +92,7 @@ async def test_body_after_upgrade_offer_is_read(protocol):
 
     async def handle(request: Request) -> Response:
         assert "upgrade" not in request.headers
-        bodies.append((await request.received("somebody")).body)
+        bodies.append((await request.received("caller")).body)
         return Response(200, {}, b"thanks")
 
     server = HTTPServer(handle, "127.0.0.1", 0, None)

@@ -59,7 +59,7 @@ def test_failed_streaming_list_falls_back_to_one_list() -> None:
     found = reflector()
     found.step(0.0)
     found.opened(0.0)
-    found.refused(errors.InternalError("the storage cannot tell how far it is"))
+    found.refused(errors.InternalError("the storage does not report its progress"))
     assert found.step(0.0) == List(PAGE)
     assert not found.is_failing
     found.refused(errors.InternalError("no list either"))

@@ -57,7 +57,7 @@ def test_ceiling_must_be_above_zero() -> None:
 
 
 class Busy:
-    """A server with a capacity of so many requests per second; it refuses others."""
+    """A server with a capacity of `room` requests per second; it refuses others."""
 
     def __init__(self, room: float) -> None:
         self.room = room

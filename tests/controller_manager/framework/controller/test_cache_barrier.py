@@ -79,7 +79,7 @@ async def test_writes_are_attributed_to_their_reconcile() -> None:
         barrier.note(WriteResult(PODS, Key("a", f"{name}-{version}"), version))
 
     barrier = CacheBarrier(nothing_cached())
-    barrier.note(WriteResult(PODS, KEY, "nobody's"))
+    barrier.note(WriteResult(PODS, KEY, "unattributed"))
     assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
 
 

@@ -278,7 +278,7 @@ async def test_uncached_equal_revision_is_reused() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("how", ["another state", "another's", "nobody's", "being deleted"])
+@pytest.mark.parametrize("how", ["another state", "another's", "an orphan", "being deleted"])
 async def test_taken_revision_name_increments_collision_count(how: str) -> None:
     async with scenario() as it:
         made = new_revision(CONFIG_MAPS, it.owner, raw({"v": 1}), LABELS, 1, 0)
@@ -288,7 +288,7 @@ async def test_taken_revision_name_increments_collision_count(how: str) -> None:
         elif how == "another's":
             another = replace(it.owner, metadata=replace(it.owner.metadata, uid="another"))
             made = replace(made, metadata=replace(meta, owner_references=(controller_ref(CONFIG_MAPS, another),)))
-        elif how == "nobody's":
+        elif how == "an orphan":
             made = replace(made, metadata=replace(meta, owner_references=()))
         else:
             made = replace(made, metadata=replace(meta, finalizers=("example.com/held",)))

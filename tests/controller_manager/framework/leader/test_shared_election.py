@@ -316,7 +316,7 @@ async def test_stolen_lock_ends_the_replica(scenario: ElectionScenario) -> None:
     replica = scenario.start()
     await asyncio.sleep(5)
     key = Key(MAIN.namespace, "manager-c1")
-    patch = {"spec": {"holderIdentity": "somebody"}}
+    patch = {"spec": {"holderIdentity": "another"}}
     await scenario.cluster.client.patch(LEASES, key, patch)
     await asyncio.sleep(5)
     assert "manager-c1 was taken" in replica.lost
@@ -356,14 +356,14 @@ async def test_random_failures_never_have_two_writers_per_lock(scenario: Electio
         if len(scenario.living) < 4:
             scenario.start().slow_to_stop = source.uniform(0.0, 5.0)
         one = source.choice(scenario.living)
-        match source.choice(("nothing", "kill", "stop", "cut", "mend", "faults", "quiet")):
+        match source.choice(("nothing", "kill", "stop", "cut", "reconnect", "faults", "quiet")):
             case "kill":
                 await one.kill()
             case "stop":
                 one.election.stop()
             case "cut":
                 one.cut = True
-            case "mend":
+            case "reconnect":
                 one.cut = False
             case "faults":
                 one.faults = 0.6
