@@ -14,20 +14,20 @@ HARD = {"pods": "3", "secrets": "2"}
 # Former status, counted objects, unreadable kinds, whether all kinds are known; then the new status.
 CASES: dict[str, tuple[tuple[Amounts, Amounts], Amounts, set[str], bool, tuple[Amounts, Amounts]]] = {
     "first count": (({}, {}), {"pods": "1", "secrets": "0"}, set(), True, (HARD, {"pods": "1", "secrets": "0"})),
-    "first count, one not read": (({}, {}), {"pods": "1"}, {"secrets"}, True, ({"pods": "3"}, {"pods": "1"})),
-    "first count, nothing read": (({}, {}), {}, {"pods", "secrets"}, True, ({}, {})),
+    "first count, one kind unreadable": (({}, {}), {"pods": "1"}, {"secrets"}, True, ({"pods": "3"}, {"pods": "1"})),
+    "first count, all kinds unreadable": (({}, {}), {}, {"pods", "secrets"}, True, ({}, {})),
     "first count, kinds not known": (({}, {}), {"pods": "1"}, set(), False, ({"pods": "3"}, {"pods": "1"})),
     "first count, no such kind": (({}, {}), {"pods": "1"}, set(), True, (HARD, {"pods": "1"})),
-    "not read again": (
+    "later count, unreadable": (
         (HARD, {"pods": "1", "secrets": "1"}), {"pods": "2"}, {"secrets"}, True, (HARD, {"pods": "2", "secrets": "1"}),
     ),
-    "no such kind any more": (
+    "the kind was removed": (
         (HARD, {"pods": "1", "secrets": "1"}), {"pods": "1"}, set(), True, (HARD, {"pods": "1", "secrets": "0"}),
     ),
-    "another limit, not read": (
+    "changed limit, unreadable": (
         ({"pods": "5"}, {"pods": "1"}), {}, {"pods", "secrets"}, True, ({"pods": "3"}, {"pods": "1"}),
     ),
-    "a limit without a use stays": (
+    "a limit without usage stays": (
         (HARD, {"pods": "1"}), {"pods": "1"}, {"secrets"}, True, (HARD, {"pods": "1"}),
     ),
 }  # fmt: skip

@@ -242,13 +242,13 @@ OURS, THEIRS = volume("v", csi=CSI), volume("w", csi={**CSI, "volumeHandle": "i"
 MOVED = volume("v", awsElasticBlockStore={"volumeID": "aws://z/vol-1"})
 INLINE = {"name": "d", "awsElasticBlockStore": {"volumeID": "vol-1"}}
 LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
-    "one beside it": (
+    "another volume uses the whole limit": (
         storage([claim(volume="v"), claim("d", volume="w")], [OURS, THEIRS], nodes=[limited(1)]),
         using("c"),
         [using("d", name="other")],
         {"b"},
     ),
-    "one that is used already": (
+    "the same volume is in use on the node": (
         storage([claim(volume="v")], [OURS], nodes=[limited(1)]),
         using("c"),
         [using("c", name="other")],
@@ -272,7 +272,7 @@ LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
         [],
         {"a", "b"},
     ),
-    "its own that is attached": (
+    "its own attached volume": (
         storage([claim(volume="v")], [OURS], nodes=[limited(1)], attachments=[attached("v")]),
         using("c"),
         [],
@@ -289,15 +289,15 @@ LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
         [using("d", name="other")],
         {"a", "b"},
     ),
-    "one whose driver moved": (storage([claim(volume="v")], [MOVED], nodes=[limited(0, EBS)]), using("c"), [], {"b"}),
-    "one to be made by a driver that moved": (
+    "one of a migrated driver": (storage([claim(volume="v")], [MOVED], nodes=[limited(0, EBS)]), using("c"), [], {"b"}),
+    "one to be provisioned by a migrated driver": (
         storage([claim()], late={"provisioner": "kubernetes.io/aws-ebs"}, nodes=[limited(0, EBS)]),
         using("c"),
         [],
         {"b"},
     ),
-    "one of the pod itself": (storage(nodes=[limited(0, EBS)]), pod(volumes=[INLINE]), [], {"b"}),
-    "one of another pod itself": (
+    "an inline volume of the pod": (storage(nodes=[limited(0, EBS)]), pod(volumes=[INLINE]), [], {"b"}),
+    "an inline volume of another pod": (
         storage([claim(volume="v")], [volume("v", csi={"driver": EBS, "volumeHandle": "h"})], nodes=[limited(1, EBS)]),
         using("c"),
         [pod("other", volumes=[INLINE])],

@@ -53,8 +53,8 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
     "too little memory": (asking({"memory": "2Gi"}), node(), FULL, "OutOfmemory"),
     "too little storage": (asking({"ephemeral-storage": "11Gi"}), node(), [], "OutOfephemeral-storage"),
     "too many pods": (pod(), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
-    "too many pods come first": (asking({"cpu": "9"}), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
-    "a resource by devices of a class": (
+    "the pod limit is checked first": (asking({"cpu": "9"}), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
+    "an extended resource of a device class": (
         asking(
             {"deviceclass.resource.kubernetes.io/gpu": "2"},
             status={
@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
         [],
         "",
     ),
-    "a resource by devices of a class, but none were given": (
+    "an extended resource of a device class, not allocated": (
         asking({"deviceclass.resource.kubernetes.io/gpu": "2"}),
         node(),
         [],
@@ -79,41 +79,46 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
         [],
         "OutOfexample.org/card",
     ),
-    "one that the node knows nothing of": (asking({"example.org/other": "2"}), node(), [], ""),
+    "an unknown extended resource": (asking({"example.org/other": "2"}), node(), [], ""),
     "pages": (asking({"hugepages-2Mi": "2Mi"}), node(), [], "OutOfhugepages-2Mi"),
     "another node is selected": (pod(nodeSelector={"disk": "hdd"}), node(), [], "NodeAffinity"),
-    "one like this is": (pod(nodeSelector={"disk": "ssd"}), node(), [], ""),
-    "affinity to others": (pod(affinity=only("NotIn", "ssd")), node(), [], "NodeAffinity"),
-    "resources come before affinity": (asking({"cpu": "3"}, nodeSelector={"disk": "hdd"}), node(), [], "OutOfcpu"),
+    "this node is selected": (pod(nodeSelector={"disk": "ssd"}), node(), [], ""),
+    "affinity to other nodes": (pod(affinity=only("NotIn", "ssd")), node(), [], "NodeAffinity"),
+    "resources are checked before affinity": (
+        asking({"cpu": "3"}, nodeSelector={"disk": "hdd"}),
+        node(),
+        [],
+        "OutOfcpu",
+    ),
     "a port that is taken": (of_port(80), node(), [of_port(80, "10.0.0.1")], "NodePorts"),
     "the port of another address": (of_port(80, "10.0.0.2"), node(), [of_port(80, "10.0.0.1")], ""),
     "a taint": (pod(), node(GONE), [], "TaintToleration"),
-    "one that is tolerated": (pod(tolerations=TOLERATES), node(GONE), [], ""),
-    "one for schedulers": (pod(), node({**GONE, "effect": "NoSchedule"}), [], ""),
-    "a system by label": (
+    "a tolerated taint": (pod(tolerations=TOLERATES), node(GONE), [], ""),
+    "a NoSchedule taint": (pod(), node({**GONE, "effect": "NoSchedule"}), [], ""),
+    "another operating system by label": (
         pod(labels={"kubernetes.io/os": "windows"}),
         node(),
         [],
         "PodOSSelectorNodeLabelDoesNotMatch",
     ),
-    "a system": (pod(os={"name": "windows"}), node(), [], "PodOSNotSupported"),
-    "this system": (pod(os={"name": "linux"}, labels={"kubernetes.io/os": "linux"}), node(), [], ""),
-    "pressure of disks": (asking({"cpu": "1"}), node(pressures=("DiskPressure",)), [], "Evicted"),
-    "no pressure for critical pods": (pod(priority=CRITICAL), node(pressures=("DiskPressure", "PIDPressure")), [], ""),
-    "pressure of memory": (pod(status=BEST_EFFORT), node(pressures=("MemoryPressure",)), [], "Evicted"),
-    "it is for those that request nothing": (
+    "another operating system": (pod(os={"name": "windows"}), node(), [], "PodOSNotSupported"),
+    "the same operating system": (pod(os={"name": "linux"}, labels={"kubernetes.io/os": "linux"}), node(), [], ""),
+    "disk pressure": (asking({"cpu": "1"}), node(pressures=("DiskPressure",)), [], "Evicted"),
+    "disk pressure, critical pod": (pod(priority=CRITICAL), node(pressures=("DiskPressure", "PIDPressure")), [], ""),
+    "memory pressure": (pod(status=BEST_EFFORT), node(pressures=("MemoryPressure",)), [], "Evicted"),
+    "memory pressure, pod with requests": (
         pod(status={"qosClass": "Burstable"}),
         node(pressures=("MemoryPressure",)),
         [],
         "",
     ),
-    "and do not tolerate it": (
+    "memory pressure, tolerated": (
         pod(status=BEST_EFFORT, tolerations=[{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]),
         node(pressures=("MemoryPressure",)),
         [],
         "",
     ),
-    "pressure of both": (
+    "disk and memory pressure": (
         pod(status={"qosClass": "Burstable"}),
         node(pressures=("MemoryPressure", "DiskPressure")),
         [],
@@ -178,7 +183,7 @@ VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
         [taking("a", GUARANTEED, cpu="500m"), taking("b", BURSTABLE, cpu="1")],
         ["b"],
     ),
-    "guaranteed ones for what others do not free": (
+    "guaranteed ones if others do not free enough": (
         {"cpu": 1500},
         [taking("a", GUARANTEED, cpu="500m"), taking("b", BURSTABLE, cpu="1"), taking("c", GUARANTEED, cpu="2")],
         ["a", "b"],
@@ -188,12 +193,12 @@ VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
         [taking("a", BURSTABLE, cpu="500m"), taking("b", BURSTABLE, cpu="500m"), taking("c", BURSTABLE, cpu="1")],
         ["c"],
     ),
-    "the smallest that will do": (
+    "the smallest sufficient ones": (
         {"cpu": 500},
         [taking("a", BURSTABLE, cpu="2"), taking("b", BURSTABLE, cpu="600m"), taking("c", BURSTABLE, cpu="400m")],
         ["b"],
     ),
-    "places for pods": ({"pods": 1}, [taking("a", BURSTABLE, cpu="1"), taking("b", "BestEffort")], ["b"]),
+    "the pod limit": ({"pods": 1}, [taking("a", BURSTABLE, cpu="1"), taking("b", "BestEffort")], ["b"]),
     "several resources": (
         {"cpu": 500, "memory": 1024},
         [taking("a", BURSTABLE, cpu="1"), taking("b", BURSTABLE, memory="1Ki"), taking("c", BURSTABLE, cpu="4")],

@@ -192,7 +192,7 @@ async def run_controller(reconciler: type[Author], failure: Exception | None = N
 WRONG = {
     "an error of the author's": (Forgetful, r"author-controller failed .* on default/p: KeyError: 'html'"),
     "an invalid write": (Careless, r"author-controller failed .* on default/p: Invalid: .*spec\.hostname"),
-    "a refusal that repeats itself": (Lost, r"author-controller failed 1\d times in a row on default/p: NotFound: "),
+    "a repeated refusal": (Lost, r"author-controller failed 1\d times in a row on default/p: NotFound: "),
     "a sleep": (
         Sleepy,
         r"author-controller failed .* on default/p: BlockedLoopError: time.sleep\(30\) holds",

@@ -25,13 +25,18 @@ RULES = {
     "another group": (PODS_RULE, "GET", "/apis/other/v1/namespaces/a/pods/p", False),
     "a subresource is another resource": (PODS_RULE, "PUT", "/api/v1/namespaces/a/pods/p/status", False),
     "everything": (PolicyRule(("*",), ("*",), ("*",)), "PUT", "/apis/g/v1/namespaces/a/pods/p/status", True),
-    "a subresource of whatever": (
+    "a subresource of any resource": (
         PolicyRule(("*",), ("*/scale",), ("get",)),
         "GET",
         "/apis/g/v1/namespaces/a/x/p/scale",
         True,
     ),
-    "and not the whole": (PolicyRule(("*",), ("*/scale",), ("get",)), "GET", "/apis/g/v1/namespaces/a/x/p", False),
+    "a subresource rule does not cover the resource": (
+        PolicyRule(("*",), ("*/scale",), ("get",)),
+        "GET",
+        "/apis/g/v1/namespaces/a/x/p",
+        False,
+    ),
     "the name": (PolicyRule(("",), ("nodes",), ("get",), ("n",)), "GET", "/api/v1/nodes/n", True),
     "another name": (PolicyRule(("",), ("nodes",), ("get",), ("n",)), "GET", "/api/v1/nodes/m", False),
 }

@@ -76,7 +76,7 @@ def request_of(name: str = "", ca=None, groups=(), expires=float("inf"), repeate
 AS_ALICE = {"x_remote_user": "alice"}
 
 AUTHENTICATED = {
-    "nothing is shown": (request_of(), ANONYMOUS_USER),
+    "no credentials": (request_of(), ANONYMOUS_USER),
     "a client": (request_of("jane", CLIENT_CA, ("dev", "ops")), User("jane", groups=("dev", "ops", KNOWN))),
     "a client in the group of authenticated users": (
         request_of("jane", CLIENT_CA, (KNOWN,)),
@@ -87,11 +87,11 @@ AUTHENTICATED = {
         request_of(authorization="bearer full "),
         User("eve", groups=(KNOWN,)),
     ),
-    "a certificate counts more than a token": (
+    "a certificate precedes a token": (
         request_of("jane", CLIENT_CA, authorization="Bearer good"),
         User("jane", groups=(KNOWN,)),
     ),
-    "a token helps where a certificate does not": (
+    "a token after an unusable certificate": (
         request_of("jane", OTHER_CA, authorization="Bearer full"),
         User("eve", groups=(KNOWN,)),
     ),
@@ -100,7 +100,7 @@ AUTHENTICATED = {
         User("jane", "7", ("dev", KNOWN), {"authentication.kubernetes.io/credential-id": ("X509SHA256=ab",)}),
     ),
     "a proxy for alice": (request_of("front", PROXY_CA, **AS_ALICE), User("alice", groups=(KNOWN,))),
-    "a proxy's headers count more than the token it passes on": (
+    "proxy headers precede a forwarded token": (
         request_of("front", PROXY_CA, authorization="Bearer good", **AS_ALICE),
         User("alice", groups=(KNOWN,)),
     ),
@@ -122,7 +122,7 @@ AUTHENTICATED = {
     "an empty header": (request_of(authorization=""), ANONYMOUS_USER),
     "a scheme without a token": (request_of(authorization="Bearer "), ANONYMOUS_USER),
     "a token after two spaces is not a token": (request_of(authorization="Bearer  good"), ANONYMOUS_USER),
-    "what one refuses is left to the next": (
+    "the next authenticator is tried after a refusal": (
         request_of("front", PROXY_CA, x_remote_user="al\udce9ce", authorization="Bearer full"),
         User("eve", groups=(KNOWN,)),
     ),
@@ -145,7 +145,7 @@ REFUSED = {
     "a proxy as a client": request_of("front", PROXY_CA),
     "a proxy whose certificate has expired": request_of("front", PROXY_CA, expires=1.0, **AS_ALICE),
     "a proxy that is not allowed": request_of("back", PROXY_CA, **AS_ALICE),
-    "a proxy whose name is allowed in another case": request_of("FRONT", PROXY_CA, **AS_ALICE),
+    "a proxy whose name differs in case": request_of("FRONT", PROXY_CA, **AS_ALICE),
     "a proxy of another authority": request_of("front", OTHER_CA, **AS_ALICE),
     "a proxy without a user name": request_of("front", PROXY_CA, x_remote_user="", x_remote_group="system:masters"),
     "a header with underscores": Request(

@@ -55,7 +55,7 @@ REFUSED = {
     "a token and an empty one": f"{GOOD}, {PREFIX}, v4",
     "an unknown token": f"{offered('forged')}, v4",
     "padding": f"{PREFIX}{base64.urlsafe_b64encode(b'good~~~').decode()}==, v4",
-    "the other alphabet": f"{PREFIX}{base64.b64encode(b'good~~~>').decode().rstrip('=')}, v4",
+    "the standard base64 alphabet": f"{PREFIX}{base64.b64encode(b'good~~~>').decode().rstrip('=')}, v4",
     "one letter too many": f"{GOOD}AA, v4",
     "no base64": f"{PREFIX}*, v4",
     "no text": f"{PREFIX}{base64.urlsafe_b64encode(bytes([255, 254, 253])).decode()}, v4",
