@@ -86,7 +86,7 @@ def test_evicted_then_oldest_pods_exceed_threshold(threshold: int, expected: lis
         (0, {"u-d"}, []),
     ],
 )
-def test_requested_deletions_count_as_gone_and_are_repeated(
+def test_requested_deletions_count_as_done_and_are_repeated(
     threshold: int, asked: set[str], expected: list[str]
 ) -> None:
     assert names(surplus(ENDED, threshold, asked)) == expected
