@@ -48,7 +48,7 @@ def meta(uid: str, refs: tuple[Ref, ...] = (), state: str = "live") -> ObjectMet
     )
 
 
-def done(steps: Steps) -> list[Instruction]:
+def run(steps: Steps) -> list[Instruction]:
     """Run all steps of a change and return its tasks."""
     return [instruction for instructions in steps for instruction in instructions]
 
@@ -88,18 +88,18 @@ class Changes(RuleBasedStateMachine):
     def observe(self, uid: str, refs: tuple[Ref, ...], state: str) -> None:
         self.ended |= {uid} if state != "live" else set()
         self.there[uid] = meta(uid, refs, "held" if state == "live" and uid in self.ended else state)
-        self.ordered.update(done(self.graph.observe(identity(uid), self.there[uid])))
+        self.ordered.update(run(self.graph.observe(identity(uid), self.there[uid])))
 
     @rule(uid=st.sampled_from(UIDS), gone=st.booleans())
     def end(self, uid: str, gone: bool) -> None:
         self.there.pop(uid, None)
-        self.ordered.update(done((self.graph.lose if gone else self.graph.forget)(identity(uid))))
+        self.ordered.update(run((self.graph.lose if gone else self.graph.forget)(identity(uid))))
 
     @invariant()
     def equals_a_rebuilt_graph(self) -> None:
         rebuilt = Graph()
         for uid, state in sorted(self.there.items(), reverse=True):
-            done(rebuilt.observe(identity(uid), state))
+            run(rebuilt.observe(identity(uid), state))
         assert shape(rebuilt) == shape(self.graph)
 
     @invariant()
@@ -144,10 +144,10 @@ TestChanges = Changes.TestCase
 
 def test_deleted_owner_enqueues_its_dependents() -> None:
     graph = Graph()
-    done(graph.observe(identity("a"), meta("a")))
-    done(graph.observe(identity("b"), meta("b", (("a", "K", None),))))
-    done(graph.observe(identity("d"), meta("d", (("a", "K", None),))))  # from another namespace
-    assert set(done(graph.lose(identity("a")))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
+    run(graph.observe(identity("a"), meta("a")))
+    run(graph.observe(identity("b"), meta("b", (("a", "K", None),))))
+    run(graph.observe(identity("d"), meta("d", (("a", "K", None),))))  # from another namespace
+    assert set(run(graph.lose(identity("a")))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
     assert graph.is_absent(identity("a"))
     assert not graph.is_absent(identity("a")._replace(namespace="y"))
 
@@ -157,25 +157,28 @@ def test_cross_namespace_owner_is_reported_in_any_order() -> None:
     for first, second in (("a", "d"), ("d", "a")):
         graph = Graph()
         refs: dict[str, tuple[Ref, ...]] = {"a": (), "d": (("a", "K", None),)}
-        done(graph.observe(identity(first), meta(first, refs[first])))
-        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [misplaced, Task(What.LOOK, "d")]
+        run(graph.observe(identity(first), meta(first, refs[first])))
+        assert run(graph.observe(identity(second), meta(second, refs[second]))) == [
+            misplaced,
+            Task(What.LOOK, "d"),
+        ]
 
 
 def test_cluster_scoped_owner_is_valid_in_all_namespaces() -> None:
     graph = Graph()
-    done(graph.observe(identity("c"), meta("c")))
+    run(graph.observe(identity("c"), meta("c")))
     for uid in ("a", "d"):
-        assert done(graph.observe(identity(uid), meta(uid, (("c", "K", None),)))) == []
+        assert run(graph.observe(identity(uid), meta(uid, (("c", "K", None),)))) == []
         assert not graph.needs(Task(What.LOOK, uid))
 
 
 def test_last_blocking_dependent_enqueues_its_owner() -> None:
     graph = Graph()
-    done(graph.observe(identity("a"), meta("a", state="waiting")))
-    done(graph.observe(identity("b"), meta("b", (("a", "K", True),))))
-    done(graph.observe(identity("e"), meta("e", (("a", "K", True),))))
-    assert done(graph.observe(identity("b"), meta("b", (("a", "K", False),)))) == [Task(What.LOOK, "b")]
-    assert done(graph.lose(identity("e"))) == [Task(What.LOOK, "a")]
+    run(graph.observe(identity("a"), meta("a", state="waiting")))
+    run(graph.observe(identity("b"), meta("b", (("a", "K", True),))))
+    run(graph.observe(identity("e"), meta("e", (("a", "K", True),))))
+    assert run(graph.observe(identity("b"), meta("b", (("a", "K", False),)))) == [Task(What.LOOK, "b")]
+    assert run(graph.lose(identity("e"))) == [Task(What.LOOK, "a")]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_cycles_contain_waiting_owners_only(refs: dict[str, str], expected: dict
     graph = Graph()
     for uid, owner in refs.items():
         owners: tuple[Ref, ...] = ((owner, "K", True),) if owner else ()
-        done(graph.observe(identity(uid), meta(uid, owners, "waiting")))
+        run(graph.observe(identity(uid), meta(uid, owners, "waiting")))
     assert {uid: set(graph.cycles(uid)) for uid in refs} == expected
 
 

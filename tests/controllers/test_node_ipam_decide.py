@@ -12,7 +12,7 @@ from controllers.node_ipam.cidr_set import CIDRSet, RangeAllocator
 from controllers.shared.node_ranges import NodeRangeOptions, ranges_of
 
 
-def taken(cidr_set: CIDRSet, count: int) -> list[str]:
+def allocate(cidr_set: CIDRSet, count: int) -> list[str]:
     return [str(cidr_set.take()) for _ in range(count)]
 
 
@@ -28,7 +28,7 @@ def taken(cidr_set: CIDRSet, count: int) -> list[str]:
     ],
 )
 def test_cidrs_are_allocated_in_order(network: str, mask: int, first: list[str]) -> None:
-    found = taken(CIDRSet(ip_network(network), mask), 3)
+    found = allocate(CIDRSet(ip_network(network), mask), 3)
     assert found == [text if text == "None" else str(ip_network(text)) for text in first]
 
 
@@ -95,7 +95,7 @@ def test_cidr_with_too_many_holders_stays_in_use() -> None:
         cidr_set.hold(network)
     for _ in range(300):
         cidr_set.release(network)
-    assert taken(cidr_set, 2) == ["10.0.1.0/24", "None"]
+    assert allocate(cidr_set, 2) == ["10.0.1.0/24", "None"]
 
 
 def allocator(*reserved: str) -> RangeAllocator:

@@ -50,14 +50,14 @@ def encoded(tree: Any) -> bytes:
     return json.dumps(tree).encode()
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def objects(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the objects with fixed fields inside an object, by path."""
     free = ("labels", "matchLabels", "limits", "annotations")
     if isinstance(tree, list):
-        return [place for at, item in enumerate(tree) for place in places(item, (*path, at))]
+        return [place for at, item in enumerate(tree) for place in objects(item, (*path, at))]
     if not isinstance(tree, dict) or (path and path[-1] in free):
         return []
-    return [path, *(place for name, value in tree.items() for place in places(value, (*path, name)))]
+    return [path, *(place for name, value in tree.items() for place in objects(value, (*path, name)))]
 
 
 def changed(tree: Any, path: tuple[Any, ...], change: Any) -> Any:
@@ -76,7 +76,11 @@ def test_known_object_round_trips():
     assert decode(written, "", "") == DEPLOYMENT
 
 
-@given(st.sampled_from(places(DEPLOYMENT)), st.text(min_size=1), st.none() | st.booleans() | st.integers() | st.text())
+@given(
+    st.sampled_from(objects(DEPLOYMENT)),
+    st.text(min_size=1),
+    st.none() | st.booleans() | st.integers() | st.text(),
+)
 def test_object_with_unknown_field_does_not_fit(path, name, value):
     """A newer server or an author may set such a field at any place."""
     name = f"invented-{name}"
