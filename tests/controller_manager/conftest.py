@@ -1,4 +1,4 @@
-"""A small API on the in-process transport that can be made to misbehave; it knows paths and documents, no kinds."""
+"""A fake API on the in-process transport with configurable faults; it stores documents by path."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from controller_manager.common.base.log import get_logger
 from controller_manager.common.transport.authenticated import InProcessTransport
 from controller_manager.framework import Client, TransportError
 
-get_logger("tests")  # what captures logs takes structlog for configured from then on, so that we must come first
+get_logger("tests")  # must run before log capturing, which assumes that structlog is configured
 
 JSON = {"content-type": "application/json"}
 Tree = dict[str, Any]
@@ -29,10 +29,10 @@ def _status(code: int, reason: str, message: str) -> Tree:
 
 
 class FakeApi:
-    """Keeps documents by path, and the log of their changes.
+    """Stores documents by path, and the log of their changes.
 
-    `streams` tells whether streaming lists are offered, `bookmarks` the seconds between two, `before(request)` may
-    refuse or delay a request, `after(request, response)` may lose an answer.
+    `streams` offers streaming lists, `bookmarks` are the seconds between two bookmarks, `before(request)` may refuse or
+    delay a request, `after(request, response)` may lose a response.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class FakeApi:
         return Client(InProcessTransport(self.handle), **options)
 
     def put(self, path: str, **fields: Any) -> Tree:
-        """Create or replace a document, as somebody else would."""
+        """Create or replace a document, like another client."""
         before = self.objects.get(path)
         self.revision += 1
         *_, name = path.split("/")
@@ -209,19 +209,19 @@ def api() -> FakeApi:
 
 @pytest.fixture(scope="session")
 def make_api() -> type[FakeApi]:
-    """For tests that need several, one after the other."""
+    """Return a function that creates fake APIs, for tests that need several."""
     return FakeApi
 
 
 @pytest.fixture
 def refusal() -> Callable[..., Response]:
-    """Makes a refusal: code, reason, message."""
+    """Return a function that builds an error response from code, reason and message."""
     return status
 
 
 @pytest.fixture
 def own_logs() -> Iterator[None]:
-    """A test that configures logs leaves them as they were."""
+    """Restore the logging configuration after the test."""
     before, configured, root = structlog.get_config(), structlog.is_configured(), logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield

@@ -1,4 +1,4 @@
-"""Names that modules had in version 0.1, and public names in the packages that offered them before."""
+"""Module names of version 0.1, and public names in the packages that offered them before."""
 
 import importlib
 import subprocess

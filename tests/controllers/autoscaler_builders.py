@@ -1,4 +1,4 @@
-"""Pods and autoscalers for the tests of decisions of the autoscaler."""
+"""Builders of pods and autoscalers for tests of the horizontal pod autoscaler."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ RULES = ScalingDefaults(0.1, 300.0, to_zero=False, own_tolerance=True)
 
 
 def pod(name: str = "a", *, ready: str = "True", phase: str = "Running", **options: Any) -> Pod:
-    """A pod that started a day ago and has been ready since, unless told otherwise."""
+    """Return a pod that started a day ago and has been ready since, unless options say otherwise."""
     status: dict[str, Any] = {"phase": phase, "startTime": options.get("started", "2025-12-31T00:00:00Z")}
     if ready:
         since = options.get("since", "2025-12-31T00:00:10Z")

@@ -1,4 +1,4 @@
-"""Slices, classes and claims of devices, as drivers and people write them."""
+"""Builders of device slices, classes and claims."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ DRIVER = "d.org"
 
 
 def device(name: str, capacity: Tree | None = None, **parts: Any) -> Tree:
-    """A device whose attributes are the words of its other parts that are no fields of devices."""
+    """Return a device; parts that are not fields of devices become attributes."""
     fields = {key: parts.pop(key) for key in tuple(parts) if key in _FIELDS}
     attributes = {key: {_TYPES[type(value)]: value} for key, value in parts.items()}
     sizes = {key: value if isinstance(value, Mapping) else {"value": value} for key, value in (capacity or {}).items()}
@@ -33,7 +33,7 @@ _FIELDS = {
 
 def device_slice(name: str, *devices: Tree | str, pool: str = "", generation: int = 1, count: int = 1,
               driver: str = DRIVER, **spec: Any) -> ResourceSlice:  # fmt: skip
-    """A slice of a node of that name, unless it says otherwise."""
+    """Return a slice of the node `name`, unless the spec selects nodes itself."""
     where = (
         {}
         if spec.keys() & {"nodeName", "allNodes", "nodeSelector", "perDeviceNodeSelection", "sharedCounters"}
@@ -70,13 +70,13 @@ def claim(name: str, *requests: Tree, constraints: Sequence[Tree] = (), status: 
 
 
 def allocated_claim(name: str, *names: str, pool: str = "a", **more: Any) -> ResourceClaim:
-    """A claim that has devices, of a pool."""
+    """Return a claim with allocated devices of a pool."""
     results = [{"request": "r", "driver": DRIVER, "pool": pool, "device": one, **more} for one in names]
     return claim(name, request(), status={"allocation": {"devices": {"results": results}}})
 
 
 def pod_with_claims(*claims: str, name: str = "p", **spec: Any) -> Pod:
-    """A pod with claims."""
+    """Return a pod with resource claims."""
     listed = [{"name": one, "resourceClaimName": one} for one in claims]
     return pod(name, resourceClaims=listed, **spec)
 
@@ -84,7 +84,7 @@ def pod_with_claims(*claims: str, name: str = "p", **spec: Any) -> Pod:
 def devices_of(
     slices: Sequence[ResourceSlice], claims: Sequence[ResourceClaim] = (), classes: Sequence[DeviceClass] = ()
 ) -> Devices:
-    """All that there is."""
+    """Return the scheduler's view of slices, claims and classes."""
     by_key: dict[Key, ResourceClaim] = {key_of(one): one for one in claims}
     by_name = {one.metadata.name: one for one in (device_class(), *classes)}
     devices = Devices(claim=by_key.get, device_class=by_name.get, pools=DevicePools())

@@ -1,4 +1,4 @@
-"""Pods on a virtual node, and their lives: each change of the status, with its second."""
+"""Builders of pods on a virtual node, and a simulation of their lifecycle."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -37,7 +37,7 @@ def pod(*mains: Tree, annotations: Tree | None = None, owner: str = "", generati
 
 
 def apply(tree: Tree, changes: Any) -> Tree:
-    """Patch the status as a server does."""
+    """Patch the status like a server."""
     changes = msgspec.json.decode(msgspec.json.encode(changes))
     by_type = {one["type"]: one for one in tree["status"].get("conditions", [])}
     for one in changes.pop("conditions", []):
@@ -66,7 +66,7 @@ def summary(tree: Tree) -> str:
 def run_lifecycle(
     tree: Tree, stages: Stages = SHIPPED, begin: float = 0.0, until: float = 1000.0
 ) -> tuple[Tree, list[str]]:
-    """Return the pod after its life, and each change of it with the second."""
+    """Return the pod at the end of its lifecycle, and each change of its status with the second."""
     now, history = begin, []
     for _ in range(200):
         decision = decide(POD.decode(msgspec.json.encode(tree)), stages, PLACE, START + now)

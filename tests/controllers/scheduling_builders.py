@@ -1,4 +1,4 @@
-"""Nodes, pods and clusters as a scheduler sees them, for tables."""
+"""Builders of nodes, pods and clusters for tests of the scheduler."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ Tree = Mapping[str, Any]
 
 
 def node(name: str, labels: Tree | None = None, *, status: Tree | None = None, **spec: Any) -> Node:
-    """A node with 4 CPUs, 8 GiB and room for 110 pods; its hostname is its name."""
+    """Return a node with 4 CPUs, 8 GiB and room for 110 pods; its hostname is its name."""
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **(status or {}).get("allocatable", {})}
     tree = {
         "metadata": {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
@@ -30,7 +30,7 @@ def node(name: str, labels: Tree | None = None, *, status: Tree | None = None, *
 
 def pod(name: str = "p", requests: Tree | None = None, *, labels: Tree | None = None, meta: Tree | None = None,
         **spec: Any) -> Pod:  # fmt: skip
-    """A pod of one container, in the namespace `default`."""
+    """Return a pod with one container, in the namespace `default`."""
     container = {"name": "c", "image": "example.org/app:1", "resources": {"requests": requests or {}}}
     tree = {
         "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels or {}, **(meta or {})},
@@ -40,12 +40,12 @@ def pod(name: str = "p", requests: Tree | None = None, *, labels: Tree | None = 
 
 
 def place(state: ClusterState, on: str, one: Pod) -> None:
-    """Have a pod be on a node."""
+    """Place a pod on a node."""
     state.place(PlacedPod(one, on, requirements_of(one)))
 
 
 def cluster(nodes: Iterable[Node], placed: Mapping[str, Iterable[Pod]] | None = None) -> ClusterState:
-    """A cluster of these nodes, with pods by the names of their nodes."""
+    """Return a cluster of these nodes, with pods by node name."""
     state = ClusterState()
     for one in nodes:
         state.set_node(one)
@@ -56,18 +56,18 @@ def cluster(nodes: Iterable[Node], placed: Mapping[str, Iterable[Pod]] | None = 
 
 
 def wanted(one: Pod, **more: Any) -> Wanted:
-    """What waits for a node."""
+    """Return the scheduling request of a pod."""
     return Wanted(one.metadata.uid, requirements_of(one), **more)
 
 
 def choose_node(state: ClusterState, one: Pod, **more: Any) -> str:
-    """The node for a pod, or why there is none."""
+    """Return the node for a pod, or the message if there is none."""
     found = Decider(state).decide(wanted(one, **more))
     return found.node if isinstance(found, Choice) else found.message
 
 
 def allowed_nodes(state: ClusterState, one: Pod) -> set[str]:
-    """The nodes that a pod may be on."""
+    """Return the nodes that the pod fits."""
     found = Decider(state).decide(wanted(one))
     if not isinstance(found, Choice):
         return set()
@@ -81,7 +81,7 @@ def _fits(state: ClusterState, name: str, one: Pod) -> bool:
 
 
 def preempt(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionBudget) -> PreemptionPlan | str:
-    """Who has to go for a pod, or why nobody has to."""
+    """Return the preemption plan for a pod, or the reason why there is none."""
     found = make_room(decider, want, why, budgets)
     plan_preemption = found if isinstance(found, str) else found.go_on(TimeSlice())
     assert plan_preemption is not None
@@ -89,7 +89,7 @@ def preempt(decider: Decider, want: Wanted, why: NoFit, *budgets: PodDisruptionB
 
 
 def plan_preemption(state: ClusterState, one: Pod, *budgets: PodDisruptionBudget) -> tuple[str, list[str]] | str:
-    """The node where room is made for a pod, and who has to go; or why nobody has to."""
+    """Return the node and the victims of a preemption, or the reason why there is none."""
     decider, want = Decider(state), wanted(one)
     why = decider.decide(want)
     assert isinstance(why, NoFit)

@@ -1,4 +1,4 @@
-"""What is next for a volume, what of pods and nodes matters to it, and what VolumeAttachments say."""
+"""Decisions of the attach-detach controller: steps per volume, relevant node and pod fields, VolumeAttachments."""
 
 import json
 import math
@@ -47,7 +47,7 @@ QUIET, SILENT = NodeFacts(), NodeFacts(uses=True, ready=False)
 
 
 def volume_at(spec: VolumeSpec, **places: str) -> AttachableVolume:
-    """A volume at nodes: `on`, `maybe`, `attaching` or `detaching`; unwanted for so many seconds as a number says."""
+    """Return a volume with states per node (`on`, `maybe`, `attaching`, `detaching`) and seconds it is unwanted."""
     volume = AttachableVolume(spec)
     for node, text in places.items():
         state, _, seconds = text.partition(" ")
@@ -65,20 +65,20 @@ def volume_at(spec: VolumeSpec, **places: str) -> AttachableVolume:
     ("volume", "wanted", "facts", "steps"),
     [
         pytest.param(volume_at(ONE), ["a"], {}, [Attach("a")], id="wanted"),
-        pytest.param(volume_at(ONE), [], {}, [], id="nobody"),
-        pytest.param(volume_at(ONE, a="on"), ["a"], {}, [], id="there"),
+        pytest.param(volume_at(ONE), [], {}, [], id="no pod"),
+        pytest.param(volume_at(ONE, a="on"), ["a"], {}, [], id="attached"),
         pytest.param(volume_at(ONE, a="attaching"), ["a"], {}, [], id="under way"),
-        pytest.param(volume_at(ONE, a="maybe"), ["a"], {}, [Attach("a")], id="maybe there"),
+        pytest.param(volume_at(ONE, a="maybe"), ["a"], {}, [Attach("a")], id="uncertain"),
         pytest.param(volume_at(ONE), ["a", "b"], {}, [Attach("a")], id="one at a time"),
         pytest.param(volume_at(MANY), ["a", "b"], {}, [Attach("a"), Attach("b")], id="all at once"),
         pytest.param(volume_at(ONE, a="on"), ["a", "b"], {}, [Refuse("b", ("a",))], id="elsewhere"),
-        pytest.param(volume_at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="maybe elsewhere, and wanted there"),
-        pytest.param(volume_at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="first it is taken away"),
-        pytest.param(volume_at(ONE, a="detaching"), ["b"], {}, [], id="it is being taken away"),
         pytest.param(
-            volume_at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="it cannot be taken away"
+            volume_at(ONE, a="maybe"), ["a", "b"], {}, [Attach("a")], id="uncertain elsewhere, and wanted there"
         ),
-        pytest.param(volume_at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="shared moves"),
+        pytest.param(volume_at(ONE, a="on 0"), ["b"], {}, [Detach("a")], id="detached first"),
+        pytest.param(volume_at(ONE, a="detaching"), ["b"], {}, [], id="being detached"),
+        pytest.param(volume_at(ONE, a="on 0"), ["b"], {"a": SILENT}, [Refuse("b", ("a",))], id="cannot be detached"),
+        pytest.param(volume_at(MANY, a="on 0"), ["b"], {}, [Detach("a"), Attach("b")], id="a shared volume moves"),
         pytest.param(volume_at(ONE, a="on 0"), [], {}, [Detach("a")], id="unwanted"),
         pytest.param(volume_at(ONE, a="maybe 0"), [], {}, [Detach("a")], id="unwanted, maybe there"),
         pytest.param(volume_at(ONE, a="attaching 0"), [], {}, [], id="unwanted before it is there"),
@@ -268,7 +268,7 @@ def test_desired_state_tracks_volumes_by_node() -> None:
     assert desired.spec_of(ONE.name) == ONE
     assert desired.volumes_of(one, "1") == {ONE.name: ONE}
     assert desired.volumes_of(one, "another") == {}
-    assert desired.want(one, "3", "b", {ONE.name: ONE}) == {ONE.name}  # another pod of that name, elsewhere
+    assert desired.want(one, "3", "b", {ONE.name: ONE}) == {ONE.name}  # another pod of that name, on another node
     assert desired.nodes_for(ONE.name) == {"b": {one, other}}
     assert not desired.is_empty("b")
     assert desired.want(other, "2", "b", {}) == {ONE.name}

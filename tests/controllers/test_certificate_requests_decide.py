@@ -1,4 +1,4 @@
-"""What the approver takes for a node's request, when it looks again, and when requests are deleted."""
+"""Decisions about kubelet certificate requests: approval, requeue times and expiry."""
 
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta

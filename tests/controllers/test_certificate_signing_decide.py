@@ -1,4 +1,4 @@
-"""What signers decide: which requests they take, how long certificates last, and what these say."""
+"""Decisions of the certificate signers: accepted requests, validity and contents of certificates."""
 
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ SERVING = f"{SIGNER}-node-agent-serving"
 
 
 def named(**names: str) -> Asked:
-    """A node with alternative names, one of each kind."""
+    """Return the identity of a node with one alternative name of each kind."""
     return replace(NODE, names={kind: (name,) for kind, name in names.items()})
 
 
@@ -167,7 +167,7 @@ def test_validity_never_exceeds_maximum_or_authority(
         assert asked is None or found.end - now <= max(timedelta(seconds=asked), 10 * MINUTE)
 
 
-# Made with openssl: the library that tests use makes no such requests.
+# Made with openssl, because the library of the tests cannot create such requests.
 WEAK = b"""\
 -----BEGIN CERTIFICATE REQUEST-----
 MIHqMIGVAgEAMDAxFTATBgNVBAoMDHN5c3RlbTpub2RlczEXMBUGA1UEAwwOc3lz
@@ -234,7 +234,7 @@ def test_request_with_1024_bit_rsa_key_is_certified() -> None:
 
 
 def forged() -> bytes:
-    """A request with another subject than the one that was signed."""
+    """Return a request whose subject was changed after it was signed."""
     der = x509.load_pem_x509_csr(request_pem()).public_bytes(Encoding.DER)
     return x509.load_der_x509_csr(der.replace(b"system:node:n1", b"system:node:n2")).public_bytes(Encoding.PEM)
 
@@ -281,8 +281,8 @@ def test_serial_numbers_are_unique() -> None:
 
 
 def test_unknown_subject_attributes_are_dropped() -> None:
-    """Somebody could otherwise say who they are by other attributes than those the rules look at."""
-    user_uid = x509.NameAttribute(ObjectIdentifier("1.3.6.1.4.1.57683.2"), "somebody-else")
+    """The rules do not check other attributes, so they must not identify a user."""
+    user_uid = x509.NameAttribute(ObjectIdentifier("1.3.6.1.4.1.57683.2"), "another-user")
     more = [
         x509.NameAttribute(NameOID.COMMON_NAME, "last"),
         x509.NameAttribute(NameOID.COUNTRY_NAME, "NL"),

@@ -1,4 +1,4 @@
-"""What controllers that work with the cloud decide, as tables."""
+"""Decisions of the cloud controllers."""
 
 from ipaddress import ip_network
 from typing import Any
@@ -46,8 +46,8 @@ HELD = (FINALIZER,)
     [
         pytest.param(service(), None, {}, LoadBalancerAction.ENSURE, id="new"),
         pytest.param(service(HELD), None, {}, LoadBalancerAction.ENSURE, id="after a restart"),
-        pytest.param(service(HELD), ENSURED, {"a": "x"}, LoadBalancerAction.NOTHING, id="as it was"),
-        pytest.param(service(HELD), ENSURED, {"a": "x", "b": ""}, LoadBalancerAction.UPDATE, id="one node more"),
+        pytest.param(service(HELD), ENSURED, {"a": "x"}, LoadBalancerAction.NOTHING, id="unchanged"),
+        pytest.param(service(HELD), ENSURED, {"a": "x", "b": ""}, LoadBalancerAction.UPDATE, id="one more node"),
         pytest.param(service(HELD), ENSURED, {"a": "y"}, LoadBalancerAction.UPDATE, id="another machine"),
         pytest.param(service(HELD, ports=[{"port": 81}]), ENSURED, {}, LoadBalancerAction.ENSURE, id="another port"),
         pytest.param(service(HELD, gone=NOW), ENSURED, {"a": "x"}, LoadBalancerAction.CLEAN_UP, id="being deleted"),
@@ -61,7 +61,7 @@ HELD = (FINALIZER,)
         pytest.param(
             service(type="ClusterIP"), ENSURED, {}, LoadBalancerAction.CLEAN_UP, id="of another type, without finalizer"
         ),
-        pytest.param(service(type="ClusterIP"), None, {}, LoadBalancerAction.NOTHING, id="never wanted one"),
+        pytest.param(service(type="ClusterIP"), None, {}, LoadBalancerAction.NOTHING, id="never a load balancer"),
         pytest.param(service(loadBalancerClass="a/b"), None, {}, LoadBalancerAction.NOTHING, id="of a class"),
         pytest.param(
             service(HELD, loadBalancerClass="a/b"), ENSURED, {}, LoadBalancerAction.CLEAN_UP, id="of a class now"
@@ -208,15 +208,15 @@ def test_plan_creates_missing_route_of_each_pod_cidr() -> None:
 @pytest.mark.parametrize(
     ("route", "deleted", "made"),
     [
-        pytest.param(Route("10.0.0.0/24", "a"), False, False, id="as it should be"),
+        pytest.param(Route("10.0.0.0/24", "a"), False, False, id="correct"),
         pytest.param(Route("10.0.0.0/24", "a", addresses=(B,)), False, False, id="by name"),
         pytest.param(Route("10.0.0.0/24", "a", addresses=(A,), by_address=True), False, False, id="by address"),
         pytest.param(Route("10.0.0.0/24", "a", addresses=(B,), by_address=True), True, True, id="another address"),
         pytest.param(Route("10.0.0.0/24", "gone"), True, True, id="to a node that is gone"),
-        pytest.param(Route("10.0.0.0/24", ""), True, True, id="to nobody"),
-        pytest.param(Route("10.0.0.0/24", "a", blackhole=True), True, True, id="to nowhere"),
+        pytest.param(Route("10.0.0.0/24", ""), True, True, id="to no node"),
+        pytest.param(Route("10.0.0.0/24", "a", blackhole=True), True, True, id="without a target"),
         pytest.param(Route("10.0.7.0/24", "a"), True, True, id="of another range"),
-        pytest.param(Route("10.9.0.0/16", "gone"), False, True, id="of somebody else"),
+        pytest.param(Route("10.9.0.0/16", "gone"), False, True, id="of another owner"),
         pytest.param(Route("8.0.0.0/5", "gone"), False, True, id="wider than the cluster"),
         pytest.param(Route("everywhere", "a"), False, True, id="no range"),
     ],

@@ -1,4 +1,4 @@
-"""Whom a change concerns, and who counts as a pod of a workload, as tables."""
+"""Which owners a pod change wakes, and which pods count for a workload."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class Owners:
-    """A copy of the owners: two, of which each selects the pods with its name as label."""
+    """A cache with two owners; each selects the pods that are labelled with its name."""
 
     def get(self, _: Any) -> "Owners":
         return self
@@ -50,16 +50,16 @@ def pod(of: str = "", controller: str = "", *, kind: str = "Namespace", ip: str 
 @pytest.mark.parametrize(
     ("before", "after", "names"),
     [
-        pytest.param(None, pod("a", "b"), ["b"], id="new, controlled: its controller alone"),
-        pytest.param(pod("a", "b"), None, ["b"], id="gone: who controlled it"),
+        pytest.param(None, pod("a", "b"), ["b"], id="new, controlled: its controller only"),
+        pytest.param(pod("a", "b"), None, ["b"], id="deleted: its former controller"),
         pytest.param(pod("a", "b"), pod("a", "a"), ["b", "a"], id="another controller: both"),
         pytest.param(None, pod("a", "b", kind="Other"), [], id="controlled by another kind"),
-        pytest.param(None, pod("a"), ["a"], id="new, free: who might adopt it"),
-        pytest.param(pod("b", "b"), pod("a"), ["b", "a"], id="released: who lost it, and who might adopt it"),
-        pytest.param(pod("a"), pod("b"), ["b"], id="free, with other labels"),
-        pytest.param(pod("a"), pod("a", gone=True), [], id="free, being deleted"),
-        pytest.param(pod("a"), None, [], id="free, gone"),
-        pytest.param(pod("a", "b"), pod("a", "b", ip="10.0.0.1"), [], id="no fact changed"),
+        pytest.param(None, pod("a"), ["a"], id="new orphan: matching owners"),
+        pytest.param(pod("b", "b"), pod("a"), ["b", "a"], id="released: former and matching owners"),
+        pytest.param(pod("a"), pod("b"), ["b"], id="orphan with changed labels"),
+        pytest.param(pod("a"), pod("a", gone=True), [], id="orphan being deleted"),
+        pytest.param(pod("a"), None, [], id="deleted orphan"),
+        pytest.param(pod("a", "b"), pod("a", "b", ip="10.0.0.1"), [], id="no relevant change"),
     ],
 )
 def test_which_owners_a_pod_change_wakes(before: Pod | None, after: Pod | None, names: list[str]) -> None:
@@ -91,11 +91,11 @@ def test_active_and_terminating_by_phase_and_deletion(
 @pytest.mark.parametrize(
     ("status", "since", "min_ready", "left"),
     [
-        pytest.param("True", "2026-01-01T11:59:50Z", 10, 0.0, id="just"),
+        pytest.param("True", "2026-01-01T11:59:50Z", 10, 0.0, id="just available"),
         pytest.param("True", "2026-01-01T11:59:50Z", 30, 20.0, id="not yet"),
         pytest.param("False", "2026-01-01T11:59:50Z", 10, float("inf"), id="not ready"),
-        pytest.param("True", None, 10, float("inf"), id="ready since no time"),
-        pytest.param("True", None, 0, float("inf"), id="ready since no time, at once"),
+        pytest.param("True", None, 10, float("inf"), id="ready without a time"),
+        pytest.param("True", None, 0, float("inf"), id="ready without a time, at once"),
     ],
 )
 def test_time_until_pod_is_available(status: str, since: str | None, min_ready: int, left: float) -> None:

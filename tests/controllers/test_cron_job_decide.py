@@ -1,4 +1,4 @@
-"""What a cron job has missed, and what becomes of it, as tables."""
+"""Decisions of the CronJob controller: missed times, jobs to start and status."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ from controllers.cron_job.decide import (
 from controllers.cron_job.schedule import ScheduleError
 from controllers.cron_job.times import DELTA, due, schedule_of, until_next
 
-# A Thursday.
+# This is a Thursday.
 TOP = datetime(2016, 5, 19, 10, tzinfo=UTC)
 MINUTE, HOUR = 60, 3600
 

@@ -1,7 +1,7 @@
-"""Schedules name the times that the library of kube-controller-manager finds; `cron_schedules.jsonl` has its answers.
+"""Schedules have the same next times as in kube-controller-manager, recorded in `cron_schedules.jsonl`.
 
-A row is a schedule, a zone (empty: none was given), a time, and the next five times, -1 for none within five years; or
-it is refused.
+A row has a schedule, a zone (empty: not given), a time, and the next five times (-1: none within five years) or an
+error.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Where pods of daemon sets belong, what is created and deleted, and the status, as tables."""
+"""Decisions of the DaemonSet controller: eligible nodes, pods to create and delete, status."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def daemon_set(
 
 
 def pod(text: str) -> Pod:
-    """A pod by words: its name, its node after `@`, and what is so of it; it is of the former template unless `new`."""
+    """Return a pod from words: name, node after `@`, and state; without `new` it has the former template."""
     name, node, *words = text.split()
     ready = next((word for word in words if word.startswith("ready")), "")
     since = f"2026-01-01T11:59:{60 - int(ready.removeprefix('ready') or 60):02}Z"
@@ -86,22 +86,22 @@ NO_PODS: list[str] = []
     ("fits", "pods", "create", "delete"),
     [
         pytest.param({}, [], [], [], id="no nodes"),
-        pytest.param({"a": RUN, "b": STAY, "c": NONE}, [], ["a"], [], id="a pod where one fits"),
+        pytest.param({"a": RUN, "b": STAY, "c": NONE}, [], ["a"], [], id="a pod on an eligible node"),
         pytest.param(ONE, ["p a new"], [], [], id="one that is not ready"),
-        pytest.param(ONE, ["p a new unbound"], [], [], id="one that is on its way"),
-        pytest.param(ONE, ["p a new going"], [], [], id="one that goes is waited for"),
-        pytest.param(ONE, ["p a new going Failed"], ["a"], [], id="unless it has ended"),
-        pytest.param({"a": STAY}, ["p a new ready"], [], [], id="one may stay"),
-        pytest.param({"a": NONE}, ["p a new ready", "q a new going"], [], ["p"], id="one may not"),
+        pytest.param(ONE, ["p a new unbound"], [], [], id="one being created"),
+        pytest.param(ONE, ["p a new going"], [], [], id="one being deleted is awaited"),
+        pytest.param(ONE, ["p a new going Failed"], ["a"], [], id="not if it has ended"),
+        pytest.param({"a": STAY}, ["p a new ready"], [], [], id="a pod may stay"),
+        pytest.param({"a": NONE}, ["p a new ready", "q a new going"], [], ["p"], id="a pod may not stay"),
         pytest.param(ONE, ["p a new Failed"], [], ["p"], id="failed"),
         pytest.param(ONE, ["p a new Succeeded"], [], ["p"], id="succeeded"),
         pytest.param({"a": STAY}, ["p a new Failed"], [], ["p"], id="failed, where it may merely stay"),
         pytest.param(ONE, ["p a new", "q a new older", "r a new"], [], ["p", "r"], id="the oldest stays"),
-        pytest.param(ONE, ["p a new", "q a new older", "r a new ready"], [], ["q", "p"], id="or one that is ready"),
+        pytest.param(ONE, ["p a new", "q a new older", "r a new ready"], [], ["q", "p"], id="a ready one stays"),
         pytest.param(ONE, ["p a new older unbound", "q a new"], [], ["p"], id="one on the node stays"),
         pytest.param(ONE, ["q a new", "p a new"], [], ["q"], id="of the same age by name"),
-        pytest.param({}, ["p z new ready"], [], [], id="on a node that is gone"),
-        pytest.param({}, ["p z new unbound", "q z unbound going"], [], ["p"], id="on its way to one that is gone"),
+        pytest.param({}, ["p z new ready"], [], [], id="on a removed node"),
+        pytest.param({}, ["p z new unbound", "q z unbound going"], [], ["p"], id="scheduled to a removed node"),
     ],
 )
 def test_each_eligible_node_gets_one_pod(
@@ -118,15 +118,15 @@ def test_each_eligible_node_gets_one_pod(
         pytest.param(["p a ready", "q b ready", "r c ready"], 1, ["p"], id="one"),
         pytest.param(["p a ready", "q b ready", "r c ready"], 2, ["p", "q"], id="two"),
         pytest.param(["p a ready", "q b ready", "r c ready"], "50%", ["p", "q"], id="a part, rounded up"),
-        pytest.param(["p a ready", "q b ready", "r c ready"], 0, ["p"], id="none is one"),
+        pytest.param(["p a ready", "q b ready", "r c ready"], 0, ["p"], id="zero counts as one"),
         pytest.param(["p a new", "q b ready", "r c ready"], 1, [], id="a new one is not ready"),
-        pytest.param(["p a new ready", "q b ready", "r c ready"], 1, ["q"], id="it is"),
-        pytest.param(["p a new ready", "q b", "r c"], 1, ["q", "r"], id="former ones that are not ready go at once"),
-        pytest.param(["p a ready", "q b", "r c ready"], 1, ["q"], id="and count"),
-        pytest.param(["p a ready", "q b", "r c ready"], 2, ["q", "p"], id="but leave room"),
-        pytest.param(["p a ready", "q b ready going", "r c ready"], 1, [], id="one that goes counts"),
+        pytest.param(["p a new ready", "q b ready", "r c ready"], 1, ["q"], id="the new one is ready"),
+        pytest.param(["p a new ready", "q b", "r c"], 1, ["q", "r"], id="unready former pods are deleted at once"),
+        pytest.param(["p a ready", "q b", "r c ready"], 1, ["q"], id="unready pods count"),
+        pytest.param(["p a ready", "q b", "r c ready"], 2, ["q", "p"], id="unready pods leave room"),
+        pytest.param(["p a ready", "q b ready going", "r c ready"], 1, [], id="one being deleted counts"),
         pytest.param(["p a new ready", "q b new ready", "r c new ready"], 3, [], id="done"),
-        pytest.param(["p a ready", "q z", "r b ready", "s c ready"], 1, ["p"], id="nodes that are gone do not count"),
+        pytest.param(["p a ready", "q z", "r b ready", "s c ready"], 1, ["p"], id="removed nodes do not count"),
     ],
 )
 def test_update_without_surge_keeps_max_unavailable(pods: list[str], unavailable: Part, delete: list[str]) -> None:
@@ -144,18 +144,18 @@ READY = ["p a ready", "q b ready", "r c ready"]
     [
         pytest.param(THREE, READY, 1, ["a"], [], id="one"),
         pytest.param(THREE, READY, "50%", ["a", "b"], [], id="a part, rounded up"),
-        pytest.param(THREE, ["p a ready", "n a new", *READY[1:]], 1, [], [], id="the new one is awaited"),
+        pytest.param(THREE, ["p a ready", "n a new", *READY[1:]], 1, [], [], id="the new pod is awaited"),
         pytest.param(THREE, ["p a ready", "n a new", *READY[1:]], 2, ["b"], [], id="another one"),
         pytest.param(THREE, ["p a ready", "n a new ready", *READY[1:]], 1, [], ["p"], id="the old one goes"),
-        pytest.param(THREE, ["p a", "n a new", *READY[1:]], 1, [], ["p"], id="as it does if it is not ready"),
-        pytest.param(THREE, ["p a", "q b", "r c ready"], 1, ["a", "b", "c"], [], id="those not ready do not count"),
-        pytest.param(THREE, ["p a going ready", *READY[1:]], 1, ["a"], [], id="beside one that goes"),
+        pytest.param(THREE, ["p a", "n a new", *READY[1:]], 1, [], ["p"], id="an unready old one is deleted"),
+        pytest.param(THREE, ["p a", "q b", "r c ready"], 1, ["a", "b", "c"], [], id="unready pods do not count"),
+        pytest.param(THREE, ["p a going ready", *READY[1:]], 1, ["a"], [], id="beside one being deleted"),
         pytest.param(ONE, ["p a", "n a new", "m a new", "o a"], 1, [], ["n", "p", "o"], id="never three"),
         pytest.param(ONE, ["p a Failed"], 1, ["a"], ["p"], id="failed"),
         pytest.param({"a": RUN, "b": STAY}, ["n a new ready", "q b ready"], 1, [], ["q"], id="one to spare"),
         pytest.param({"a": RUN, "b": STAY}, ["n a new", "q b ready"], 1, [], [], id="none to spare"),
         pytest.param({"a": RUN, "b": STAY}, ["n a new", "q b"], 1, [], ["q"], id="useless"),
-        pytest.param({"a": RUN}, ["n a new", "q z"], 1, [], [], id="on a node that is gone"),
+        pytest.param({"a": RUN}, ["n a new", "q z"], 1, [], [], id="on a removed node"),
     ],
 )
 def test_update_with_surge_creates_up_to_max_surge(
@@ -251,7 +251,7 @@ def test_decision_never_exceeds_update_limits(some: list[tuple[str, list[str]]],
     if surge == 0:
         assert len(served - left) <= max(0, max(1, unavailable) - (3 - len(served)))
     else:
-        assert served == left  # only pods that another one serves beside go
+        assert served == left  # only pods with an available replacement are deleted
     for node in found.create:
         alive = [
             p for p in seen.pods.get(node, ()) if p.metadata.deletion_timestamp is None and p.status.phase == "Running"
@@ -262,7 +262,7 @@ def test_decision_never_exceeds_update_limits(some: list[tuple[str, list[str]]],
 
 
 def available_nodes(seen: DaemonSetState, gone: set[str]) -> set[str]:
-    """The nodes that a pod serves, without those that are gone."""
+    """Return the nodes with an available pod, without the given ones."""
     return {
         node
         for node, pods in seen.pods.items()

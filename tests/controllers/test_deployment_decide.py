@@ -1,4 +1,4 @@
-"""Sizes, revisions, templates and conditions of deployments, as tables."""
+"""Decisions of the Deployment controller: sizes, revisions, templates and conditions."""
 
 import json
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ def replica_set(
     generation: int = 1,
     **status: Any,
 ) -> ReplicaSet:
-    """A replica set, `told` what size its deployment has and how many pods there may be; of a high `age`, it is old."""
+    """Return a replica set, `annotated` with desired and maximum replicas; a higher `age` is an older one."""
     notes = dict(annotations or {})
     if annotated is not None:
         notes |= {revisions.DESIRED: str(annotated[0]), revisions.MAXIMUM: str(annotated[1])}
@@ -91,13 +91,13 @@ def replica_set(
     ("replicas", "surge", "unavailable", "limits"),
     [
         pytest.param(10, 3, 2, SurgeLimits(3, 2), id="numbers"),
-        pytest.param(10, "25%", "25%", SurgeLimits(3, 2), id="up for the surge, down for the others"),
+        pytest.param(10, "25%", "25%", SurgeLimits(3, 2), id="surge rounds up, unavailable down"),
         pytest.param(2, "0%", "1%", SurgeLimits(0, 1), id="both would be 0"),
         pytest.param(0, 0, 0, SurgeLimits(0, 0), id="no replicas"),
         pytest.param(0, "25%", 3, SurgeLimits(0, 0), id="no replicas, none unavailable"),
-        pytest.param(3, 0, 9, SurgeLimits(0, 3), id="no more than there are"),
-        pytest.param(3, None, None, SurgeLimits(0, 1), id="nothing said"),
-        pytest.param(3, "many", "few", SurgeLimits(0, 1), id="nonsense"),
+        pytest.param(3, 0, 9, SurgeLimits(0, 3), id="no more than replicas"),
+        pytest.param(3, None, None, SurgeLimits(0, 1), id="defaults"),
+        pytest.param(3, "many", "few", SurgeLimits(0, 1), id="malformed"),
         pytest.param(3, "200%", 0, SurgeLimits(6, 0), id="more than all"),
     ],
 )
@@ -118,18 +118,16 @@ def test_surge_limits_from_numbers_and_percentages(
         ),
         pytest.param(replica_set("n", 8), [replica_set("a", 1)], {"n": 10}, id="never more than wanted"),
         pytest.param(
-            replica_set("n", 3, 0), [replica_set("a", 10)], {"a": 8}, id="as many less as need not be available"
+            replica_set("n", 3, 0), [replica_set("a", 10)], {"a": 8}, id="as many fewer as may be unavailable"
         ),
         pytest.param(replica_set("n", 5, 0), [replica_set("a", 8)], {}, id="wait for pods to be available"),
-        pytest.param(replica_set("n", 5, 2), [replica_set("a", 8)], {"a": 6}, id="some are"),
-        pytest.param(
-            replica_set("n", 5, 5), [replica_set("a", 8, 7)], {"a": 3}, id="of those that are not available first"
-        ),
+        pytest.param(replica_set("n", 5, 2), [replica_set("a", 8)], {"a": 6}, id="some are available"),
+        pytest.param(replica_set("n", 5, 5), [replica_set("a", 8, 7)], {"a": 3}, id="unavailable ones first"),
         pytest.param(
             replica_set("n", 3, 3),
             [replica_set("a", 4, 1, age=1), replica_set("b", 6, 6, age=2)],
             {"a": 1, "b": 4},
-            id="ill ones first",
+            id="unhealthy ones first",
         ),
         pytest.param(
             replica_set("n", 3, 3),
@@ -138,7 +136,7 @@ def test_surge_limits_from_numbers_and_percentages(
             id="the oldest first",
         ),
         pytest.param(
-            replica_set("n", 3, 0), [replica_set("a", 10, 4)], {"a": 8}, id="ill ones, no more than may be missing"
+            replica_set("n", 3, 0), [replica_set("a", 10, 4)], {"a": 8}, id="unhealthy ones, up to max unavailable"
         ),
         pytest.param(replica_set("n", 10), [replica_set("a", 0, age=1)], {}, id="complete"),
         pytest.param(replica_set("n", 10), [replica_set("a", 3)], {"a": 0}, id="the last of the old"),
@@ -147,20 +145,18 @@ def test_surge_limits_from_numbers_and_percentages(
             replica_set("n", 3, 3),
             [replica_set("a", 10, generation=2)],
             {},
-            id="what the status of a set says is too old",
+            id="the status of a set is outdated",
         ),
         pytest.param(
-            replica_set("n", 3, 3, generation=2), [replica_set("a", 10)], {}, id="what that of the newest says is"
+            replica_set("n", 3, 3, generation=2), [replica_set("a", 10)], {}, id="the status of the newest is outdated"
         ),
         pytest.param(
             replica_set("n", 0, generation=2),
             [replica_set("a", 13)],
             {"a": 8},
-            id="that of one without pods is not waited for",
+            id="outdated status without pods is ignored",
         ),
-        pytest.param(
-            replica_set("n", 0), [replica_set("a", 8, generation=2)], {}, id="nor is there known to be room then"
-        ),
+        pytest.param(replica_set("n", 0), [replica_set("a", 8, generation=2)], {}, id="outdated status leaves no room"),
         pytest.param(
             replica_set("n", 0), [replica_set("a", 8, there=11)], {"n": 2}, id="pods yet to be deleted take room"
         ),
@@ -168,7 +164,7 @@ def test_surge_limits_from_numbers_and_percentages(
             replica_set("n", 5, 1),
             [replica_set("a", 5, 8), replica_set("b", 3)],
             {"a": 4},
-            id="pods beyond a size count not",
+            id="pods beyond the size do not count",
         ),
     ],
 )
@@ -281,7 +277,7 @@ def test_empty_sets_do_not_count_as_scaled(others: int, scaled: bool) -> None:
         pytest.param(5, replica_set("n", 0), [replica_set("a", 0, age=1)], {"n": 5}, id="none has pods: the newest"),
         pytest.param(0, replica_set("n", 0), [], {}, id="none has pods, none is wanted"),
         pytest.param(5, None, [], {}, id="no set"),
-        pytest.param(5, replica_set("n", 5, annotated=(4, 7)), [], {"n": 5}, id="the right size, and it is to know it"),
+        pytest.param(5, replica_set("n", 5, annotated=(4, 7)), [], {"n": 5}, id="the right size, without annotation"),
         pytest.param(
             10, replica_set("n", 10, annotated=(10, 13)), [replica_set("a", 2, age=1)], {"a": 0}, id="saturated"
         ),
@@ -303,7 +299,7 @@ def test_empty_sets_do_not_count_as_scaled(others: int, scaled: bool) -> None:
         pytest.param(
             *(12, replica_set("n", 4, annotated=(5, 8)), [replica_set("a", 4, age=1, annotated=(5, 8))]),
             *({"n": 8, "a": 7},),
-            id="what is left over goes to the newest of the largest",
+            id="the remainder goes to the newest of the largest",
         ),
     ],
 )
@@ -338,15 +334,13 @@ REVISION, HISTORY = revisions.REVISION, revisions.HISTORY
     [
         pytest.param(["1", "4"], {}, {REVISION: "5"}, id="adopted"),
         pytest.param([], {REVISION: "1"}, {REVISION: "1"}, id="the only one"),
-        pytest.param(["1"], {REVISION: "7"}, {REVISION: "7"}, id="those between are gone"),
-        pytest.param(["4"], {REVISION: "2"}, {REVISION: "5", HISTORY: "2"}, id="gone back to"),
-        pytest.param(
-            ["4"], {REVISION: "3", HISTORY: "1,2"}, {REVISION: "5", HISTORY: "1,2,3"}, id="gone back to, once more"
-        ),
-        pytest.param(["4"], {REVISION: "x"}, {REVISION: "x"}, id="no number"),
+        pytest.param(["1"], {REVISION: "7"}, {REVISION: "7"}, id="a gap in the revisions"),
+        pytest.param(["4"], {REVISION: "2"}, {REVISION: "5", HISTORY: "2"}, id="rolled back"),
+        pytest.param(["4"], {REVISION: "3", HISTORY: "1,2"}, {REVISION: "5", HISTORY: "1,2,3"}, id="rolled back twice"),
+        pytest.param(["4"], {REVISION: "x"}, {REVISION: "x"}, id="not a number"),
         pytest.param(["3546343826724305832"], {}, {REVISION: "3546343826724305833"}, id="a large one"),
         pytest.param(["9223372036854775808"], {}, {REVISION: "1"}, id="one that is too large"),
-        pytest.param(["x"], {REVISION: "0"}, {REVISION: "1", HISTORY: "0"}, id="the others say none"),
+        pytest.param(["x"], {REVISION: "0"}, {REVISION: "1", HISTORY: "0"}, id="the others have none"),
     ],
 )
 def test_revision_and_history_annotations(old: list[str], known: dict[str, str], wanted: dict[str, str]) -> None:
@@ -495,7 +489,7 @@ BEFORE = DeploymentStatus(replicas=3, updated_replicas=1, ready_replicas=3, avai
         pytest.param("ReplicaSetUpdated", (1, 0), (1, 1), ("True", "ReplicaSetUpdated", AT_NOW), id="fewer are old"),
         pytest.param("ReplicaSetUpdated", (1, 0), (3, 3), ("False", "ProgressDeadlineExceeded", AT_NOW), id="late"),
         pytest.param("ReplicaSetUpdated", (3, 3), (0, 0), ("True", "NewReplicaSetAvailable", AT_NOW), id="complete"),
-        pytest.param("NewReplicaSetAvailable", (2, 1), (2, 2), ("True", "ReplicaSetUpdated", AT_NOW), id="begun anew"),
+        pytest.param("NewReplicaSetAvailable", (2, 1), (2, 2), ("True", "ReplicaSetUpdated", AT_NOW), id="restarted"),
         pytest.param("NewReplicaSetAvailable", (1, 0), (3, 3), ("True", "NewReplicaSetAvailable", AGO), id="not late"),
         pytest.param("NewReplicaSetAvailable", (3, 2), (0, 0), ("True", "NewReplicaSetAvailable", AGO), id="at rest"),
     ],
@@ -532,9 +526,9 @@ def test_replica_failure_condition_is_copied_from_sets() -> None:
 @pytest.mark.parametrize(
     ("reason", "updated", "counts", "seconds"),
     [
-        pytest.param("ReplicaSetUpdated", "2026-01-01T11:59:30Z", (1, 0), 31.0, id="half of the time is over"),
+        pytest.param("ReplicaSetUpdated", "2026-01-01T11:59:30Z", (1, 0), 31.0, id="half of the time has passed"),
         pytest.param("ReplicaSetUpdated", "2026-01-01T11:59:00Z", (1, 0), 1.0, id="all of it"),
-        pytest.param("ProgressDeadlineExceeded", AGO, (1, 0), None, id="it is told already"),
+        pytest.param("ProgressDeadlineExceeded", AGO, (1, 0), None, id="already reported"),
         pytest.param("ReplicaSetUpdated", AGO, (3, 3), None, id="complete"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which devices claims get on a node: tables, and every small case beside one who tries everything."""
+"""Allocation of devices to claims on a node, also compared with an exhaustive search of small cases."""
 
 import itertools
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def info(name: str = "a", **labels: str) -> NodeInfo:
 
 
 def search(devices: Devices, claims: Sequence[ResourceClaim], on: NodeInfo | None = None) -> str:
-    """The devices that the claims of a pod get on a node, or why it has none."""
+    """Return the devices that the claims of a pod get on a node, or the reason for none."""
     there = on or info()
     found = PodDevices(pod_with_claims(*(one.metadata.name for one in claims)), devices)
     if found.hindrance is not None:
@@ -57,7 +57,7 @@ def _shown(allocation: AllocationResult) -> str:
     return " ".join(f"{one.request}={one.device}" for one in allocation.devices.results)
 
 
-def found_by(
+def allocated(
     slices: Sequence[ResourceSlice], *claims: ResourceClaim, others: Sequence[ResourceClaim] = (), **more: Any
 ) -> str:
     devices = devices_of(slices, [*claims, *others], more.pop("classes", ()))
@@ -89,7 +89,7 @@ GPUS = device_slice("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", 
          "x=g1 y=g0 z=g2"),
         ([claim("c", request(), constraints=[{"matchAttribute": "d.org/other"}])], NONE),
         ([claim("c", request("x"), request("y", BIG, count=2))], "x=g0 y=g1 y=g2"),
-        # The first alternative that leads to something.
+        # The first alternative that can be allocated.
         ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **exactly(BIG)}, {"name": "t", **exactly()}]})],
          "r/s=g1"),
         ([claim("c", {"name": "r", "firstAvailable": [{"name": "s", **exactly("false")}, {"name": "t", **exactly()}]})],
@@ -104,35 +104,35 @@ GPUS = device_slice("a", device("g0", {"memory": "16Gi"}, numa=0), device("g1", 
     ],
 )  # fmt: skip
 def test_devices_are_allocated_in_order(claims: Sequence[ResourceClaim], found: str) -> None:
-    assert found_by([GPUS], *claims).startswith(found)
+    assert allocated([GPUS], *claims).startswith(found)
 
 
 def test_selectors_of_class_apply() -> None:
-    assert found_by([GPUS], claim("c", request(of="big")), classes=[device_class("big", BIG)]) == "r=g1"
+    assert allocated([GPUS], claim("c", request(of="big")), classes=[device_class("big", BIG)]) == "r=g1"
 
 
 def test_devices_of_other_claims_are_not_allocated() -> None:
-    assert found_by([GPUS], claim("c", request()), others=[allocated_claim("o", "g0")]) == "r=g1"
-    assert found_by([GPUS], claim("c", request()), others=[allocated_claim("o", "g0", "g1", "g2")]) == NONE
-    assert found_by([GPUS], claim("c", request(allocationMode="All")), others=[allocated_claim("o", "g0")]) == NONE
+    assert allocated([GPUS], claim("c", request()), others=[allocated_claim("o", "g0")]) == "r=g1"
+    assert allocated([GPUS], claim("c", request()), others=[allocated_claim("o", "g0", "g1", "g2")]) == NONE
+    assert allocated([GPUS], claim("c", request(allocationMode="All")), others=[allocated_claim("o", "g0")]) == NONE
 
 
 def test_admin_access_shares_allocated_devices() -> None:
     everything = allocated_claim("o", "g0", "g1", "g2")
     admin = claim("c", request("r", adminAccess=True, count=2))
-    assert found_by([GPUS], admin, others=[everything]) == "r=g0 r=g1"
-    assert found_by([GPUS], claim("c", request(adminAccess=True, count=4)), others=[everything]) == NONE
+    assert allocated([GPUS], admin, others=[everything]) == "r=g0 r=g1"
+    assert allocated([GPUS], claim("c", request(adminAccess=True, count=4)), others=[everything]) == NONE
     for_admin = allocated_claim("o", "g0", adminAccess=True)
-    assert found_by([GPUS], claim("c", request()), others=[for_admin]) == "r=g0"
+    assert allocated([GPUS], claim("c", request()), others=[for_admin]) == "r=g0"
 
 
 def test_tainted_devices_require_tolerations() -> None:
     slices = [device_slice("a", device("bad", taints=[TAINT]), "good")]
-    assert found_by(slices, claim("c", request())) == "r=good"
-    assert found_by(slices, claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))) == "r=bad"
-    assert found_by(slices, claim("c", request(allocationMode="All"))) == NONE
+    assert allocated(slices, claim("c", request())) == "r=good"
+    assert allocated(slices, claim("c", request(tolerations=[{"key": "broken", "operator": "Exists"}]))) == "r=bad"
+    assert allocated(slices, claim("c", request(allocationMode="All"))) == NONE
     assert (
-        found_by([device_slice("a", device("x", taints=[{"key": "k", "effect": "None"}]))], claim("c", request()))
+        allocated([device_slice("a", device("x", taints=[{"key": "k", "effect": "None"}]))], claim("c", request()))
         == "r=x"
     )
 
@@ -149,14 +149,14 @@ ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
         ([device_slice("s", device("d", nodeName="b"), device("e", nodeSelector=ZONE), perDeviceNodeSelection=True)],
          "r=e"),
         ([device_slice("s", device("d", nodeName="b"), perDeviceNodeSelection=True)], NONE),
-        # Pools by driver and name, slices by name, devices as they are listed.
+        # Order: pools by driver and name, slices by name, devices as listed.
         ([device_slice("z", "d", pool="p", nodeName="a", count=2),
           device_slice("y", "e", pool="p", nodeName="a", count=2)],
          "r=e"),
         ([device_slice("x", "d", pool="q", nodeName="a"), device_slice("y", "e", pool="p", nodeName="a")], "r=e"),
         ([device_slice("x", device("d", bindingConditions=["Ready"]), pool="p", nodeName="a"),
           device_slice("y", "e", pool="q", nodeName="a")], "r=e"),
-        # Pools that are not whole, not of today, or not right.
+        # Incomplete, outdated or invalid pools.
         ([device_slice("a", "d", count=2)], NONE),
         ([device_slice("a", "d", pool="p", count=2), device_slice("b", "e", pool="p", count=2)], "r=d"),
         ([device_slice("a", "d", pool="p"), device_slice("b", "e", pool="p", generation=2)], "r=d"),
@@ -170,12 +170,12 @@ ZONE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": 
     ],
 )  # fmt: skip
 def test_devices_by_node_selector_of_slice(slices: Sequence[ResourceSlice], found: str) -> None:
-    assert found_by(slices, claim("c", request()), on=info(zone="x")) == found
+    assert allocated(slices, claim("c", request()), on=info(zone="x")) == found
 
 
 def test_all_devices_of_incomplete_pool_are_refused() -> None:
     half = [device_slice("a", "d", count=2), device_slice("y", "e", nodeName="a")]
-    found = found_by(half, claim("c", request(allocationMode="All")))
+    found = allocated(half, claim("c", request(allocationMode="All")))
     assert found == "request r: asks for all devices, but resource pool d.org/a is currently being updated"
 
 
@@ -192,14 +192,14 @@ def test_shared_counters_are_never_exceeded() -> None:
         pool="p", count=2, nodeName="a",
     )  # fmt: skip
     slices = [counters, parts]
-    assert found_by(slices, claim("c", request())) == "r=whole"
-    assert found_by(slices, claim("c", request(count=2))) == "r=h0 r=h1"
-    assert found_by(slices, claim("c", request(count=3))) == NONE
-    assert found_by(slices, claim("c", request()), others=[allocated_claim("o", "h0", pool="p")]) == "r=h1"
-    assert found_by(slices, claim("c", request()), others=[allocated_claim("o", "whole", pool="p")]) == NONE
-    assert found_by([parts], claim("c", request())) == NONE  # half of the pool
+    assert allocated(slices, claim("c", request())) == "r=whole"
+    assert allocated(slices, claim("c", request(count=2))) == "r=h0 r=h1"
+    assert allocated(slices, claim("c", request(count=3))) == NONE
+    assert allocated(slices, claim("c", request()), others=[allocated_claim("o", "h0", pool="p")]) == "r=h1"
+    assert allocated(slices, claim("c", request()), others=[allocated_claim("o", "whole", pool="p")]) == NONE
+    assert allocated([parts], claim("c", request())) == NONE  # half of the pool
     wrong = [device_slice("s", device("d", **consumes(1, of="none")))]
-    assert found_by(wrong, claim("c", request()), on=info("s")) == "invalid resource pools were encountered"
+    assert allocated(wrong, claim("c", request()), on=info("s")) == "invalid resource pools were encountered"
 
 
 def shared(name: str, value: str = "10Gi", **policy: Any) -> Tree:
@@ -248,13 +248,13 @@ def test_consumed_capacity_follows_request_policy(policy: Tree, amount: str, con
 
 def test_claims_share_device_until_capacity_is_used() -> None:
     slices = [device_slice("a", shared("d"), shared("e"))]
-    assert found_by(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"))) == "x=d y=e"
-    assert found_by(slices, claim("c", part("5Gi", "x"), part("5Gi", "y"))) == "x=d y=d"
-    assert found_by(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"), part("6Gi", "z"))) == NONE
+    assert allocated(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"))) == "x=d y=e"
+    assert allocated(slices, claim("c", part("5Gi", "x"), part("5Gi", "y"))) == "x=d y=d"
+    assert allocated(slices, claim("c", part("6Gi", "x"), part("6Gi", "y"), part("6Gi", "z"))) == NONE
     used = allocated_claim("o", "d", shareID="1", consumedCapacity={"memory": "7Gi"})
-    assert found_by(slices, claim("c", part("4Gi")), others=[used]) == "r=e"
-    assert found_by(slices, claim("c", part("3Gi")), others=[used]) == "r=d"
-    assert found_by(slices, claim("c", request("r", capacity={"requests": {"none": "1"}}))) == NONE
+    assert allocated(slices, claim("c", part("4Gi")), others=[used]) == "r=e"
+    assert allocated(slices, claim("c", part("3Gi")), others=[used]) == "r=d"
+    assert allocated(slices, claim("c", request("r", capacity={"requests": {"none": "1"}}))) == NONE
 
 
 def test_allocation_contains_config_results_and_selector() -> None:
@@ -293,11 +293,11 @@ def test_device_of_node_slice_pins_claim_to_node() -> None:
 def test_search_stops_at_step_limit() -> None:
     pairs = [device_slice("a", *(device(f"d{n}", numa=n // 2) for n in range(60)))]
     hopeless = claim("c", request(count=3), request("q", count=4), constraints=[SAME, {**SAME, "requests": ["r"]}])
-    assert found_by(pairs, hopeless) == NONE
+    assert allocated(pairs, hopeless) == NONE
     many = [device_slice("a", *(device(f"d{n}") for n in range(60)))]
     requests = [request(f"r{n}", count=2) for n in range(8)]
     never = claim("c", *requests, request("last", "device.allowMultipleAllocations"))
-    assert found_by(many, never) == "too many steps to find devices"
+    assert allocated(many, never) == "too many steps to find devices"
 
 
 def test_step_limit_is_shared_by_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,10 +308,10 @@ def test_step_limit_is_shared_by_all_nodes(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(AllocationError, match="too many steps"):
         next(allocate(attempt, there, devices.pools.of(there), [requests_of(asked, devices.device_class)]))
     monkeypatch.setattr(allocator, "MOST_STEPS", 2)
-    assert found_by([GPUS], asked) == "too many steps to find devices"
+    assert allocated([GPUS], asked) == "too many steps to find devices"
 
 
-# Beside one who tries everything.
+# Comparison with an exhaustive search.
 
 
 small_devices = st.lists(
@@ -324,7 +324,7 @@ small_requests = st.lists(st.tuples(st.booleans(), st.integers(1, 2)), min_size=
 def test_allocator_agrees_with_exhaustive_search(
     there: list[tuple[int, bool, int, bool]], asked: list[tuple[bool, int]], constraint: str | None, slots: int
 ) -> None:
-    """Devices are (numa, whether fast, slots of a counter that they take, whether somebody has them)."""
+    """Devices are tuples: NUMA node, fast or not, counter slots used, and whether they are allocated."""
     devices = [device(f"d{n}", numa=one[0], fast=one[1], **consumes(one[2])) for n, one in enumerate(there)]
     counters = device_slice(
         "z", pool="a", count=2, sharedCounters=[{"name": "set", "counters": {"slots": {"value": str(slots)}}}]
@@ -333,7 +333,7 @@ def test_allocator_agrees_with_exhaustive_search(
     rules = {"match": [SAME], "distinct": [DISTINCT], None: []}[constraint]
     requests = [request(f"r{n}", *([fast] if only else []), count=count) for n, (only, count) in enumerate(asked)]
     taken = allocated_claim("o", *(f"d{n}" for n, one in enumerate(there) if one[3]))
-    found = found_by(
+    found = allocated(
         [device_slice("a", *devices, count=2), counters], claim("c", *requests, constraints=rules), others=[taken]
     )
     every = [only for only, count in asked for _ in range(count)]

@@ -1,8 +1,8 @@
-"""Devices through random hours of a small cluster: what holds at every step, and in the end.
+"""Device allocation in a small simulated cluster with random changes.
 
-At every step, by what the server has and by what is on its way there: no device is had twice but for its
-administration, no counter and no shared capacity is exceeded, and no pod comes to a node without its claims. In the
-end, when everything was told and there was time: no pod waits that fits.
+Invariants at every step, by the state of the server and pending writes: a device has one claim unless it has admin
+access, counters and shared capacity are never exceeded, and a bound pod has its claims. At the end, after all updates
+are delivered: no pod that fits is waiting.
 """
 
 import random
@@ -31,7 +31,7 @@ PARTS = ("p0", "p1", "p2")
 
 
 class FakeCluster:
-    """A server: what there is of claims and pods, and what the scheduler was told."""
+    """A server with claims and pods, and the scheduler with its cached claims."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -59,7 +59,7 @@ class FakeCluster:
             self.devices.pools.set_slice(one.metadata.name, one)
 
     def write(self, one: ResourceClaim) -> ResourceClaim:
-        """Have the server keep a claim; the scheduler is told of it sometimes only later."""
+        """Store a claim on the server; the scheduler may see it later."""
         self.version += 1
         one = replace(one, metadata=replace(one.metadata, resource_version=str(self.version)))
         self.claims[key_of(one)] = one

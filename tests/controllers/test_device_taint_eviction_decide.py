@@ -1,4 +1,4 @@
-"""Which taints of devices drive pods away, when, and what the status of rules says of that, as tables."""
+"""Which device taints evict pods and when, and the status of DeviceTaintRules."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Who has which devices while the server lags behind what was decided: a table."""
+"""Device usage while the server lags behind assumed allocations."""
 
 import pytest
 from msgspec.structs import replace
@@ -32,10 +32,10 @@ def at(version: str, one: ResourceClaim, uid: str = "c") -> ResourceClaim:
 @pytest.mark.parametrize(
     ("written", "update", "has"),
     [
-        ("", at("1", FREE), True),  # what was known before
-        ("", at("9", FREE), True),  # somebody wrote something else
-        ("5", at("4", FREE), True),  # the server has taken it, and the news is older
-        ("5", at("6", FREE), False),  # it was taken back
+        ("", at("1", FREE), True),  # an event from before the write
+        ("", at("9", FREE), True),  # another client wrote another field
+        ("5", at("4", FREE), True),  # the event is older than our write
+        ("5", at("6", FREE), False),  # the allocation was removed later
         ("", None, False),
         ("5", None, False),
         ("", at("9", FREE, "another"), False),

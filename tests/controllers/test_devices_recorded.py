@@ -1,9 +1,8 @@
-"""Devices are allocated as kube-scheduler 1.36 did on the same clusters: `recorded/devices.jsonl`.
+"""Devices are allocated as by kube-scheduler 1.36 on the same clusters: `recorded/devices.jsonl`.
 
-A row is a cluster, claims of a pod, and the node to which kube-scheduler brought it with what the claims were given
-there; the node is empty if it found none. On that node the devices follow from the order of pools, and are the same.
-Left out is where the original lets devices of one request be alike that are to differ, and where it forgets to give
-counters back.
+A row has a cluster, the claims of a pod, the node that kube-scheduler chose (empty: none) and the allocations. On that
+node the allocation follows from the order of pools. Two upstream defects are left out: devices of one request that
+violate a distinctness constraint, and counters that are not returned.
 """
 
 import json
@@ -45,7 +44,7 @@ def devices_and_nodes(row: Row) -> tuple[Devices, Mapping[str, NodeInfo]]:
 
 
 def without_random_ids(allocation: Any) -> Any:
-    """An allocation but for what is another one each time."""
+    """Return an allocation without random identifiers."""
     tree = json.loads(msgspec.json.encode(allocation))
     tree.pop("allocationTimestamp", None)
     for one in tree["devices"]["results"]:

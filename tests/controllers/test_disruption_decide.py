@@ -1,4 +1,4 @@
-"""How many pods a budget lets go."""
+"""How many disruptions a PodDisruptionBudget allows."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What slices mirror of Endpoints."""
+"""Slices that mirror Endpoints."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What the slices of a service should be, decided from the service, its pods, their nodes and what is there."""
+"""Wanted endpoint slices of a service, from its pods, their nodes and the existing slices."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def decide(service: Service, pods: list[Pod], *current: EndpointSlice, limit: in
 
 
 def existing_slices(decision: made.SliceDecision) -> list[EndpointSlice]:
-    """The slices after a decision about none."""
+    """Return the slices that a decision creates."""
     names = (f"web-{number}" for number in range(100))
     return [
         msgspec.structs.replace(slice_, metadata=msgspec.structs.replace(slice_.metadata, name=name))
@@ -70,10 +70,13 @@ BOTH = {"podIPs": [{"ip": "10.1.0.1"}, {"ip": "fd00::1"}]}
         pytest.param({}, [pod("a", status={"phase": "Failed"})], [("IPv4", [])], id="a failed pod"),
         pytest.param({}, [pod("a", status={"phase": "Succeeded"})], [("IPv4", [])], id="a finished pod"),
         pytest.param({}, [pod("a", status={"phase": "Pending"})], [("IPv4", ["10.1.0.1"])], id="a pod that starts"),
-        pytest.param({}, [pod("a", node="gone")], [("IPv4", [])], id="a node nobody knows"),
+        pytest.param({}, [pod("a", node="gone")], [("IPv4", [])], id="an unknown node"),
         pytest.param({}, [pod("a", node="")], [("IPv4", ["10.1.0.1"])], id="no node"),
         pytest.param(
-            {"publishNotReadyAddresses": True}, [pod("a", node="gone")], [("IPv4", ["10.1.0.1"])], id="published anyhow"
+            {"publishNotReadyAddresses": True},
+            [pod("a", node="gone")],
+            [("IPv4", ["10.1.0.1"])],
+            id="published though not ready",
         ),
         pytest.param(
             DUAL, [pod("a", status=BOTH)], [("IPv6", ["fd00::1"]), ("IPv4", ["10.1.0.1"])], id="both families"
@@ -126,7 +129,7 @@ HTTP = {"containers": [{"ports": [{"name": "web", "containerPort": 8080}]}]}
         pytest.param([{"name": "h", "port": 80}], {}, [("h", 80, "TCP")], id="the same port"),
         pytest.param([{"name": "h", "port": 80, "targetPort": 81}], {}, [("h", 81, "TCP")], id="a number"),
         pytest.param([{"name": "h", "port": 80, "targetPort": "web"}], HTTP, [("h", 8080, "TCP")], id="a name"),
-        pytest.param([{"name": "h", "port": 80, "targetPort": "web"}], {}, [], id="a name nobody has"),
+        pytest.param([{"name": "h", "port": 80, "targetPort": "web"}], {}, [], id="an unknown name"),
         pytest.param([{"port": 53, "protocol": "UDP"}], {}, [("", 53, "UDP")], id="without a name"),
         pytest.param([], {}, [], id="no ports"),
     ],
@@ -177,7 +180,7 @@ def test_unchanged_pods_write_nothing_but_changed_labels_do() -> None:
 def test_trigger_time_is_the_earliest_change() -> None:
     first = decide(service(), [pod("a")])
     (current,) = existing_slices(first)
-    assert (current.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z", "that of the service"
+    assert (current.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z", "the time of the service"
     (second,) = decide(service(), [pod("a"), pod("ccc"), pod("bb")], current).writes.update
     assert (second.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:01:02Z"
     (third,) = decide(service(), [pod("a"), pod("ccc")], second).writes.update
@@ -186,7 +189,10 @@ def test_trigger_time_is_the_earliest_change() -> None:
 
 @pytest.mark.parametrize(
     ("ready", "expected"),
-    [pytest.param(True, None, id="ready as before"), pytest.param(False, "2026-01-01T00:01:01Z", id="that turned")],
+    [
+        pytest.param(True, None, id="ready as before"),
+        pytest.param(False, "2026-01-01T00:01:01Z", id="readiness changed"),
+    ],
 )
 def test_trigger_time_of_stopping_pod_is_not_its_ready_time(ready: bool, expected: str | None) -> None:
     current = existing_slices(decide(service(), [pod("a"), pod("bb")]))
@@ -211,9 +217,9 @@ AUTO = {made.TOPOLOGY_MODE: "Auto"}
     [
         pytest.param({}, None, "", id="nothing"),
         pytest.param({}, "PreferClose", "PreferClose", id="the field"),
-        pytest.param({}, "Elsewhere", "", id="a value nobody knows"),
+        pytest.param({}, "Elsewhere", "", id="an unknown value"),
         pytest.param(AUTO, "PreferClose", "", id="the annotation has precedence"),
-        pytest.param({made.TOPOLOGY_MODE: "Disabled"}, "PreferSameNode", "PreferSameNode", id="which is off"),
+        pytest.param({made.TOPOLOGY_MODE: "Disabled"}, "PreferSameNode", "PreferSameNode", id="the gate is off"),
     ],
 )
 def test_traffic_distribution_from_annotation_or_spec(

@@ -1,4 +1,4 @@
-"""Which zone each endpoint is hinted to be for."""
+"""Zone hints of endpoints."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -141,12 +141,12 @@ HALVES = {"a": 0.5, "b": 0.5}
         pytest.param([[*"aabb"]], [], HALVES, ["aabb"], id="its own zone"),
         pytest.param([[*"aaaa"]], [], HALVES, ["bbaa"], id="zones with more give to those with less"),
         pytest.param([[*"aaac"]], [], HALVES, ["baab"], id="a zone without nodes gives all"),
-        pytest.param([[*"aaaaab"]], [], {"a": 0.5, "b": 0.5}, ["bbaaab"], id="as many as it takes"),
-        pytest.param([["aa", "ab"], ["ba", "bb"]], [0, 1], HALVES, ["ab", "ab"], id="what is well is left alone"),
-        pytest.param([["aa", "aa"], ["a", "b"]], [0], HALVES, ["aa", "bb"], id="what is free makes up for what is not"),
-        pytest.param([["aa", "aa"], ["ba", "ba"]], [0, 1], HALVES, ["aa", "bb"], id="what is overloaded is not left"),
-        pytest.param([["ac", "ac"], ["b", "b"]], [0], HALVES, ["aa", "bb"], id="nor what is for a zone that is gone"),
-        pytest.param([["a", "a"], ["b", "b"]], [0, 1], HALVES, ["aa", "bb"], id="nor what has no hints"),
+        pytest.param([[*"aaaaab"]], [], {"a": 0.5, "b": 0.5}, ["bbaaab"], id="as many as necessary"),
+        pytest.param([["aa", "ab"], ["ba", "bb"]], [0, 1], HALVES, ["ab", "ab"], id="valid hints stay"),
+        pytest.param([["aa", "aa"], ["a", "b"]], [0], HALVES, ["aa", "bb"], id="free endpoints balance fixed ones"),
+        pytest.param([["aa", "aa"], ["ba", "ba"]], [0, 1], HALVES, ["aa", "bb"], id="overloaded hints change"),
+        pytest.param([["ac", "ac"], ["b", "b"]], [0], HALVES, ["aa", "bb"], id="hints for a removed zone change"),
+        pytest.param([["a", "a"], ["b", "b"]], [0, 1], HALVES, ["aa", "bb"], id="missing hints are added"),
         pytest.param([[*"cccccccc"]], [], {"a": 0.2, "b": 0.2, "c": 0.6}, ["ababcccc"], id="no zone gets too few"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the endpoints of a service should be, decided from the service, its pods and what is there."""
+"""Wanted Endpoints of a service, from its pods and the existing Endpoints."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ NAMED = {"ports": [{"port": 80, "targetPort": "http"}]}
             {"publishNotReadyAddresses": True},
             [pod("a", ready=False), pod("bb", deleted=True)],
             [(["10.1.0.1", "10.1.0.2"], [], [80])],
-            id="not ready, published all the same",
+            id="not ready, but published",
         ),
         pytest.param(
             {"publishNotReadyAddresses": True}, [pod("a", status={"phase": "Failed"})], [], id="failed, not published"
@@ -75,13 +75,13 @@ NAMED = {"ports": [{"port": 80, "targetPort": "http"}]}
             {"ports": [{"name": "h", "port": 80, "targetPort": "http"}, {"name": "m", "port": 90}]},
             [pod("a", **HTTP_8080), pod("bb")],
             [(["10.1.0.1"], [], [8080]), (["10.1.0.1", "10.1.0.2"], [], [90])],
-            id="ports with different addresses stand apart",
+            id="ports with different addresses are separate",
         ),
         pytest.param(
             {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]},
             [pod("a"), pod("bb", ready=False)],
             [(["10.1.0.1"], ["10.1.0.2"], [1, 2])],
-            id="ports with the same addresses stand together",
+            id="ports with the same addresses are joined",
         ),
         pytest.param({"clusterIP": "None", "ports": []}, [pod("a")], [(["10.1.0.1"], [], [])], id="headless, no ports"),
         pytest.param({"ports": []}, [pod("a")], [], id="no ports, not headless"),

@@ -1,4 +1,4 @@
-"""What FlexVolume drivers answer, which programs in a folder are drivers, and which of them are initialized when."""
+"""Output of FlexVolume drivers, discovery of driver programs, and their initialization."""
 
 from pathlib import Path
 
@@ -89,14 +89,14 @@ def test_driver_is_initialized_once_and_after_change_or_failure() -> None:
         return list(to_initialize(drivers, dict(zip("d", programs, strict=False)), now))
 
     assert look(0, first) == ["d"]
-    assert look(10, first) == []  # it is under way
+    assert look(10, first) == []  # initialization is running
     drivers["d"].failed(10)
     assert (look(10.4, first), look(10.5, first)) == ([], ["d"])
     drivers["d"].failed(11)
     assert (look(11.9, first), look(11.9, second), look(12, second)) == ([], ["d"], [])
     drivers["d"].failed(12)
-    assert look(12.5, second) == ["d"]  # pauses begin anew
+    assert look(12.5, second) == ["d"]  # the backoff is reset
     for now in range(20, 40):
         drivers["d"].failed(now)
     assert drivers["d"].again == 39 + 122
-    assert look(1000) == []  # it is gone
+    assert look(1000) == []  # the driver is removed

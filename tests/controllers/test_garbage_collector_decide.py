@@ -1,4 +1,4 @@
-"""What the garbage collector decides, as tables: what becomes of an object, and which resources are watched."""
+"""Decisions of the garbage collector: actions per object, and which resources it watches."""
 
 import pytest
 
@@ -67,19 +67,19 @@ PODS, JOBS, OLD_JOBS = served("", "v1", "pods"), served("batch", "v1", "jobs"), 
     [
         ([found(PODS, JOBS)], ["v1/pods", "batch/v1/jobs"]),
         ([found(JOBS, OLD_JOBS)], ["batch/v1/jobs"]),
-        # Not what can't be deleted, listed or watched, nor events.
+        # Without events and resources that cannot be deleted, listed or watched.
         ([found(served("", "v1", "bindings", ALL - {"delete"}))], []),
         ([found(served("", "v1", "logs", ALL - {"watch"}))], []),
         ([found(served("", "v1", "events"), served("events.k8s.io", "v1", "events"))], []),
-        # They come and go.
+        # Resources are added and removed.
         ([found(PODS), found(PODS, JOBS)], ["v1/pods", "batch/v1/jobs"]),
         ([found(PODS, JOBS), found(PODS)], ["v1/pods"]),
-        # What can't be asked for is as it was; what can is believed.
+        # Failed groups keep their resources; others are replaced.
         ([found(PODS, JOBS), found(PODS, failed=("batch/v1",))], ["v1/pods", "batch/v1/jobs"]),
         ([found(PODS, JOBS), found(failed=("/apis", "/api"))], ["v1/pods", "batch/v1/jobs"]),
         ([found(PODS, JOBS), found(JOBS, failed=("/apis",))], ["batch/v1/jobs"]),
         ([found(PODS, JOBS), found(PODS, failed=("apps/v1",))], ["v1/pods"]),
-        # A version in use is kept while it is served.
+        # A version in use stays while it is served.
         ([found(OLD_JOBS), found(JOBS, OLD_JOBS)], ["batch/v1beta1/jobs"]),
         ([found(OLD_JOBS), found(JOBS)], ["batch/v1/jobs"]),
         ([found(JOBS, OLD_JOBS), found(OLD_JOBS, failed=("batch/v1",))], ["batch/v1beta1/jobs"]),

@@ -1,4 +1,4 @@
-"""The graph of owners is the same whatever the order of changes, and misses nobody who has to be looked at."""
+"""The owner graph is independent of the order of events and enqueues every affected object."""
 
 import pytest
 from hypothesis import settings
@@ -21,7 +21,7 @@ from controllers.garbage_collector.graph import (
 )
 
 UIDS = ("a", "b", "c", "d", "e")
-# Where each object really is; "c" is cluster-wide.
+# The namespace of each object; "c" is cluster-scoped.
 PLACES = {"a": "x", "b": "x", "c": "", "d": "y", "e": "x"}
 STATES = ("live", "held", "waiting", "orphaning")
 FINALIZERS = {"live": (), "held": ("example.org/hold",), "waiting": ("foregroundDeletion",), "orphaning": ("orphan",)}
@@ -48,13 +48,13 @@ def meta(uid: str, refs: tuple[Ref, ...] = (), state: str = "live") -> ObjectMet
     )
 
 
-def done(steps: Steps) -> list[Instruction]:
-    """Return what follows from a change, once all its steps are taken."""
+def run(steps: Steps) -> list[Instruction]:
+    """Run all steps of a change and return its tasks."""
     return [instruction for instructions in steps for instruction in instructions]
 
 
 def shape(graph: Graph) -> dict[str, object]:
-    """All that the graph knows, without the order in which it got to know it."""
+    """Return the content of the graph, independent of the order of events."""
     return {
         node.uid: (
             node.identity,
@@ -74,32 +74,32 @@ REFS = st.lists(
 
 
 class Changes(RuleBasedStateMachine):
-    """Objects come, change and go; `ordered` is what was to be done since there was a reason for it."""
+    """Objects are added, changed and deleted; `ordered` has the tasks since the last check."""
 
     def __init__(self) -> None:
         super().__init__()
         self.graph = Graph()
         self.there: dict[str, ObjectMeta] = {}
         self.ordered: set[Instruction] = set()
-        # Whose deletion has begun, which nothing reverts.
+        # Their deletion has begun and cannot be reverted.
         self.ended: set[str] = set()
 
     @rule(uid=st.sampled_from(UIDS), refs=REFS, state=st.sampled_from(STATES))
     def observe(self, uid: str, refs: tuple[Ref, ...], state: str) -> None:
         self.ended |= {uid} if state != "live" else set()
         self.there[uid] = meta(uid, refs, "held" if state == "live" and uid in self.ended else state)
-        self.ordered.update(done(self.graph.observe(identity(uid), self.there[uid])))
+        self.ordered.update(run(self.graph.observe(identity(uid), self.there[uid])))
 
     @rule(uid=st.sampled_from(UIDS), gone=st.booleans())
     def end(self, uid: str, gone: bool) -> None:
         self.there.pop(uid, None)
-        self.ordered.update(done((self.graph.lose if gone else self.graph.forget)(identity(uid))))
+        self.ordered.update(run((self.graph.lose if gone else self.graph.forget)(identity(uid))))
 
     @invariant()
     def equals_a_rebuilt_graph(self) -> None:
         rebuilt = Graph()
         for uid, state in sorted(self.there.items(), reverse=True):
-            done(rebuilt.observe(identity(uid), state))
+            run(rebuilt.observe(identity(uid), state))
         assert shape(rebuilt) == shape(self.graph)
 
     @invariant()
@@ -118,12 +118,12 @@ class Changes(RuleBasedStateMachine):
         for node in self.graph:
             orphan, look = Task(What.ORPHAN, node.uid), Task(What.LOOK, node.uid)
             assert not self.graph.needs(orphan) or orphan in self.ordered
-            # An owner nobody has observed is looked at for all who claim the same, or each of these is.
+            # An unobserved owner is enqueued for all claims of it, or each claimant is.
             others = node.dependents() if node.identity is None else self.unobserved(node)
             assert not self.graph.needs(look) or look in self.ordered or self.are_ordered(list(others))
 
     def loose(self, node: GraphNode) -> int:
-        """Return how many of the claims of a node are not about an owner that stays."""
+        """Return the number of owner claims of a node that are not about a live owner."""
         assert node.identity is not None or node.meta is None
         references = node.meta.owner_references if node.meta is not None else ()
         claims = {claim_of(node.identity, one) for one in references if one.uid != node.uid and node.identity}
@@ -144,10 +144,10 @@ TestChanges = Changes.TestCase
 
 def test_deleted_owner_enqueues_its_dependents() -> None:
     graph = Graph()
-    done(graph.observe(identity("a"), meta("a")))
-    done(graph.observe(identity("b"), meta("b", (("a", "K", None),))))
-    done(graph.observe(identity("d"), meta("d", (("a", "K", None),))))  # from another namespace
-    assert set(done(graph.lose(identity("a")))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
+    run(graph.observe(identity("a"), meta("a")))
+    run(graph.observe(identity("b"), meta("b", (("a", "K", None),))))
+    run(graph.observe(identity("d"), meta("d", (("a", "K", None),))))  # from another namespace
+    assert set(run(graph.lose(identity("a")))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
     assert graph.is_absent(identity("a"))
     assert not graph.is_absent(identity("a")._replace(namespace="y"))
 
@@ -157,25 +157,28 @@ def test_cross_namespace_owner_is_reported_in_any_order() -> None:
     for first, second in (("a", "d"), ("d", "a")):
         graph = Graph()
         refs: dict[str, tuple[Ref, ...]] = {"a": (), "d": (("a", "K", None),)}
-        done(graph.observe(identity(first), meta(first, refs[first])))
-        assert done(graph.observe(identity(second), meta(second, refs[second]))) == [misplaced, Task(What.LOOK, "d")]
+        run(graph.observe(identity(first), meta(first, refs[first])))
+        assert run(graph.observe(identity(second), meta(second, refs[second]))) == [
+            misplaced,
+            Task(What.LOOK, "d"),
+        ]
 
 
 def test_cluster_scoped_owner_is_valid_in_all_namespaces() -> None:
     graph = Graph()
-    done(graph.observe(identity("c"), meta("c")))
+    run(graph.observe(identity("c"), meta("c")))
     for uid in ("a", "d"):
-        assert done(graph.observe(identity(uid), meta(uid, (("c", "K", None),)))) == []
+        assert run(graph.observe(identity(uid), meta(uid, (("c", "K", None),)))) == []
         assert not graph.needs(Task(What.LOOK, uid))
 
 
 def test_last_blocking_dependent_enqueues_its_owner() -> None:
     graph = Graph()
-    done(graph.observe(identity("a"), meta("a", state="waiting")))
-    done(graph.observe(identity("b"), meta("b", (("a", "K", True),))))
-    done(graph.observe(identity("e"), meta("e", (("a", "K", True),))))
-    assert done(graph.observe(identity("b"), meta("b", (("a", "K", False),)))) == [Task(What.LOOK, "b")]
-    assert done(graph.lose(identity("e"))) == [Task(What.LOOK, "a")]
+    run(graph.observe(identity("a"), meta("a", state="waiting")))
+    run(graph.observe(identity("b"), meta("b", (("a", "K", True),))))
+    run(graph.observe(identity("e"), meta("e", (("a", "K", True),))))
+    assert run(graph.observe(identity("b"), meta("b", (("a", "K", False),)))) == [Task(What.LOOK, "b")]
+    assert run(graph.lose(identity("e"))) == [Task(What.LOOK, "a")]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_cycles_contain_waiting_owners_only(refs: dict[str, str], expected: dict
     graph = Graph()
     for uid, owner in refs.items():
         owners: tuple[Ref, ...] = ((owner, "K", True),) if owner else ()
-        done(graph.observe(identity(uid), meta(uid, owners, "waiting")))
+        run(graph.observe(identity(uid), meta(uid, owners, "waiting")))
     assert {uid: set(graph.cycles(uid)) for uid in refs} == expected
 
 

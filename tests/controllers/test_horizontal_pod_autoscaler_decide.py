@@ -1,4 +1,4 @@
-"""What autoscalers decide, as tables: replicas from metrics, limits, conditions."""
+"""Decisions of the autoscaler: replicas from metrics, limits and conditions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What pods use and metrics say, and how many replicas that asks for."""
+"""Replicas that metrics and pod usage ask for."""
 
 from typing import Any
 
@@ -180,7 +180,7 @@ def test_missing_request_raises_cannot_compute(containers: list[Any], container:
 
 
 def counted(used: dict[str, int], current: int, *, target: int = 100, **others: list[str]) -> int:
-    """Replicas by average usage; pods are those with samples, and the `unready`, `missing` and `ignored` ones."""
+    """Return replicas by average usage; pods have samples or are `unready`, `missing` or `ignored`."""
     left_out = (*others.get("unready", ()), *others.get("ignored", ()))
     pods = [pod(name) for name in (*used, *others.get("missing", ())) if name not in left_out]
     samples = {name: PodMetric(value) for name, value in used.items()}
@@ -199,19 +199,19 @@ def counted(used: dict[str, int], current: int, *, target: int = 100, **others: 
         ({"a": 90, "b": 90}, 2, {}, 2),
         ({"a": 300, "b": 100}, 2, {}, 4),
         ({"a": 40, "b": 40}, 2, {}, 1),
-        # Unknown pods count as nothing on the way up, as exactly enough on the way down.
+        # Missing pods use nothing when scaling up, and exactly the target when scaling down.
         ({"a": 300}, 2, {"missing": ["b"]}, 3),
         ({"a": 150}, 2, {"missing": ["b"]}, 2),
         ({"a": 20, "b": 20}, 3, {"missing": ["c"]}, 2),
         ({"a": 80}, 3, {"missing": ["b", "c"]}, 3),
-        # Pods that are not ready count as nothing on the way up, and not at all on the way down.
+        # Unready pods use nothing when scaling up, and do not count when scaling down.
         ({"a": 300}, 2, {"unready": ["b"]}, 3),
         ({"a": 300, "b": 900}, 2, {"unready": ["b"]}, 3),
         ({"a": 40}, 2, {"unready": ["b"]}, 1),
         ({"a": 300}, 3, {"unready": ["b"], "missing": ["c"]}, 3),
-        # Pods that go count never.
+        # Terminating pods never count.
         ({"a": 200, "b": 900}, 2, {"ignored": ["b"]}, 2),
-        # More pods than replicas: never in the other direction.
+        # More pods than replicas never reverse the direction.
         ({"a": 70, "b": 70, "c": 70}, 1, {"missing": ["d"]}, 1),
     ],
 )

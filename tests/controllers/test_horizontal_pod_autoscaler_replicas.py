@@ -1,10 +1,10 @@
-"""How many replicas metrics propose: situations of pods and of single values, with the numbers that the original gives.
+"""Replicas that metrics propose for groups of pods, with the numbers of the upstream autoscaler.
 
-Pods are told in words of a letter and what the pod uses, in thousandths of a core (of which each requests one) or of
-the metric; without a number there is no sample of it:
+A pod is written as a letter and its usage, in thousandths of a core (each requests one) or of the metric. Without a
+number it has no sample:
 
-    r ready · u never ready since it started · h ready, but sampled too soon after its start · p pending · f failed ·
-    d being deleted · m missing, it runs but has no sample · s a stranger: a sample of a pod that is not there
+    r ready · u never ready since its start · h ready, but sampled too soon after its start · p pending · f failed ·
+    d being deleted · m missing: it runs but has no sample · s a sample of a pod that does not exist
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 STARTUP = Startup(300.0, 30.0)
 TENTH = Tolerance(0.1, 0.1)
 LONG_AGO = "2025-12-31T00:00:00Z"
-# By letter: phase, whether ready, and since when it runs and is so.
+# By letter: phase, readiness, start time and time of the last change of readiness.
 STATES = {
     "r": ("Running", "True", LONG_AGO, "2025-12-31T00:00:10Z"),
     "u": ("Running", "False", LONG_AGO, "2025-12-31T00:00:10Z"),
@@ -50,7 +50,7 @@ def pod(name: str) -> Pod:
 
 
 def parse_pods(words: str) -> tuple[list[Pod], dict[str, str]]:
-    """The pods, and by the name of each what it uses."""
+    """Return the pods, and their usage by name."""
     named = [(f"{word[0]}-{number}", word[1:]) for number, word in enumerate(words.split())]
     return [pod(name) for name, _ in named if name[0] != "s"], {name: f"{used}m" for name, used in named if used}
 
@@ -82,11 +82,11 @@ def by_hits(words: str, current: int, target: int) -> Proposal | Failure:
     return proposed({"type": "Pods", "pods": source}, items, pods, current)
 
 
-# What it shows, the pods, how many there should be, the target in percent: replicas, percent and thousandths of a core.
+# Name, pods, current replicas, target in percent; then replicas, percent and thousandths of a core.
 CPU = [
-    ("as much as there should be", "r500 r500", 2, 50, (2, 50, 500)),
+    ("exactly the target", "r500 r500", 2, 50, (2, 50, 500)),
     ("more", "r350 r450 r700", 3, 30, (5, 50, 500)),
-    ("much more than the pods there are for", "r2000", 1, 50, (4, 200, 2000)),
+    ("much more than the pods allow", "r2000", 1, 50, (4, 200, 2000)),
     ("less", "r100 r350 r450 r260 r240", 5, 50, (3, 28, 280)),
     ("next to nothing", "r1 r1 r1", 3, 50, (0, 0, 1)),
     ("nothing at all", "r0 r0", 2, 50, (0, 0, 0)),
@@ -94,30 +94,30 @@ CPU = [
     ("just above it", "r560 r560", 2, 50, (3, 56, 560)),
     ("at the lower edge", "r450 " * 9 + "r450", 10, 50, (10, 45, 450)),
     ("just below it", "r440 " * 9 + "r440", 10, 50, (9, 44, 440)),
-    ("a fraction of a percent is not seen", "r559 r559", 2, 50, (2, 55, 559)),
-    ("nor below", "r449 " * 9 + "r449", 10, 50, (9, 44, 449)),
+    ("a fraction of a percent above is ignored", "r559 r559", 2, 50, (2, 55, 559)),
+    ("a fraction of a percent below is ignored", "r449 " * 9 + "r449", 10, 50, (9, 44, 449)),
     ("a target above 100 %", "r1500 r2900", 2, 150, (3, 220, 2200)),
     ("one was never ready", "u350 r450 r700", 3, 30, (4, 57, 575)),
-    ("one is too new to be believed", "h350 r450 r700", 3, 30, (4, 57, 575)),
+    ("one sample is too early", "h350 r450 r700", 3, 30, (4, 57, 575)),
     ("one is pending", "p r450 r700", 3, 30, (4, 57, 575)),
-    ("the unready hold back all of it", "r390 u450 u800", 3, 30, (3, 39, 390)),
-    ("the new do too", "r390 h450 h800", 3, 30, (3, 39, 390)),
-    ("unready ones would turn it round", "r330 u u u", 4, 30, (4, 33, 330)),
-    ("on the way down the unready do not count", "r100 r350 r450 u260 u240", 5, 50, (2, 30, 300)),
-    ("nor the new", "r100 r350 r450 h260 h240", 5, 50, (2, 30, 300)),
-    ("nor the pending", "r110 p p p p", 5, 50, (1, 11, 110)),
-    ("the failed never count", "r450 r750 f800 f", 2, 30, (4, 60, 600)),
-    ("nor those that go", "r450 r750 d800 d", 2, 30, (4, 60, 600)),
-    ("nor on the way down", "r110 r310 r480 r250 r250 f d900", 5, 50, (3, 28, 280)),
-    ("samples of strangers do not count as use", "r600 r600 s3000", 2, 50, (3, 60, 600)),
-    ("strangers do count as pods when others are missing", "r900 m s3000 s2000", 2, 50, (2, 90, 900)),
+    ("unready pods prevent scale up", "r390 u450 u800", 3, 30, (3, 39, 390)),
+    ("new pods prevent scale up", "r390 h450 h800", 3, 30, (3, 39, 390)),
+    ("unready pods would reverse the direction", "r330 u u u", 4, 30, (4, 33, 330)),
+    ("scaling down ignores unready pods", "r100 r350 r450 u260 u240", 5, 50, (2, 30, 300)),
+    ("scaling down ignores new pods", "r100 r350 r450 h260 h240", 5, 50, (2, 30, 300)),
+    ("scaling down ignores pending pods", "r110 p p p p", 5, 50, (1, 11, 110)),
+    ("failed pods never count", "r450 r750 f800 f", 2, 30, (4, 60, 600)),
+    ("terminating pods never count", "r450 r750 d800 d", 2, 30, (4, 60, 600)),
+    ("terminating pods do not count when scaling down", "r110 r310 r480 r250 r250 f d900", 5, 50, (3, 28, 280)),
+    ("samples of unknown pods are not usage", "r600 r600 s3000", 2, 50, (3, 60, 600)),
+    ("unknown pods count when others are missing", "r900 m s3000 s2000", 2, 50, (2, 90, 900)),
     ("one missing, exactly enough", "r500 m", 2, 50, (2, 50, 500)),
-    ("one missing, too much, held back", "r950 m", 2, 50, (2, 95, 950)),
+    ("one missing, too much, limited", "r950 m", 2, 50, (2, 95, 950)),
     ("one missing, far too much", "r2600 m", 2, 50, (6, 260, 2600)),
-    ("one missing, too little, held back", "r300 m", 2, 50, (2, 30, 300)),
+    ("one missing, too little, limited", "r300 m", 2, 50, (2, 30, 300)),
     ("two missing, far too little", "r190 r45 m m", 4, 50, (4, 11, 117)),
-    ("missing ones are taken for their whole request", "r10 r10 r10 r10 m", 5, 80, (2, 1, 10)),
-    ("and for the target if that is higher", "r10 r10 r10 r10 m", 5, 160, (1, 1, 10)),
+    ("missing pods count with their whole request", "r10 r10 r10 r10 m", 5, 80, (2, 1, 10)),
+    ("missing pods count with a higher target", "r10 r10 r10 r10 m", 5, 160, (1, 1, 10)),
     ("one missing and one unready, little", "u100 r440 m", 3, 50, (3, 44, 440)),
     ("one missing and one unready, much", "u100 r1900 m", 3, 50, (4, 190, 1900)),
     ("one missing and one unready, nothing", "u100 r90 r110 m", 4, 50, (3, 10, 100)),
@@ -127,21 +127,21 @@ CPU = [
     ("fewer pods than replicas", "r520 r520", 5, 50, (5, 52, 520)),
     ("fewer pods than replicas, more used", "r800 r800", 5, 50, (4, 80, 800)),
 ]  # fmt: skip
-# The same, with the target in thousandths: replicas, and thousandths on average.
+# The same with the target in thousandths; then replicas and average in thousandths.
 HITS = [
     ("more", "r2100 r900 r3000", 3, 1500, (4, 2000)),
     ("exactly enough", "r2000 r2000", 2, 2000, (2, 2000)),
     ("within the tolerance", "r2000 r2100 r2150", 3, 2000, (3, 2083)),
     ("less", "r1200 r1200 r1200 r1200 r1200", 5, 2000, (3, 1200)),
     ("an average is cut to thousandths", "r100 r100 r101", 3, 150, (2, 100)),
-    ("readiness does not matter", "r5000 r1000 u3000", 3, 1500, (6, 3000)),
-    ("nor how new it is", "h5000 r1500 h3000", 3, 1500, (7, 3166)),
-    ("the pending count as nothing", "r3000 p", 2, 1000, (3, 3000)),
-    ("the pending count not at all on the way down", "r500 p", 2, 1000, (1, 500)),
-    ("missing ones are taken for the target", "r600 r600 m", 3, 1000, (3, 600)),
-    ("missing ones would turn it round", "r1300 m", 2, 1000, (2, 1300)),
+    ("readiness is ignored", "r5000 r1000 u3000", 3, 1500, (6, 3000)),
+    ("age is ignored", "h5000 r1500 h3000", 3, 1500, (7, 3166)),
+    ("pending pods use nothing", "r3000 p", 2, 1000, (3, 3000)),
+    ("scaling down ignores pending pods, too", "r500 p", 2, 1000, (1, 500)),
+    ("missing pods count with the target", "r600 r600 m", 3, 1000, (3, 600)),
+    ("missing pods would reverse the direction", "r1300 m", 2, 1000, (2, 1300)),
     ("missing, far too much", "r4000 m", 2, 1000, (4, 4000)),
-    ("the failed never count", "r500 f9000", 2, 1000, (1, 500)),
+    ("failed pods never count", "r500 f9000", 2, 1000, (1, 500)),
     ("below zero", "r-500 r-500", 2, 1000, (-1, -500)),
 ]
 
@@ -180,28 +180,28 @@ def test_replicas_by_pods_metric(words: str, current: int, target: int, found: t
     assert (made.replicas, made.status.pods.current.average_value) == (found[0], average)
 
 
-# What it shows, the pods, how many there should be, what the target is, the value, and replicas and status.
+# Name, pods, current replicas, target, value; then replicas and status.
 SHARED = [
     ("more", "r r r", 3, {"value": "15"}, "20", (4, "20")),
     ("much more", "r r", 2, {"value": "10"}, "100", (20, "100")),
-    ("only pods that are ready share it", "u r u", 3, {"value": "10"}, "50", (5, "50")),
-    ("so that it may become fewer though there is more", "u r u", 3, {"value": "4400m"}, "8600m", (2, "8600m")),
+    ("only ready pods share the value", "u r u", 3, {"value": "10"}, "50", (5, "50")),
+    ("a higher value may need fewer replicas", "u r u", 3, {"value": "4400m"}, "8600m", (2, "8600m")),
     ("within the tolerance", "r r r", 3, {"value": "20"}, "20666m", (3, "20666m")),
     ("at its edge", "r r", 2, {"value": "10"}, "11", (2, "11")),
-    ("within it nobody counts pods", "", 3, {"value": "20"}, "20", (3, "20")),
+    ("within tolerance pods are not counted", "", 3, {"value": "20"}, "20", (3, "20")),
     ("less", "r r r r r", 5, {"value": "20"}, "12", (3, "12")),
     ("nothing", "r r", 2, {"value": "20"}, "0", (0, "0")),
-    ("nobody is ready", "u u", 2, {"value": "20"}, "90", (0, "90")),
+    ("no pod is ready", "u u", 2, {"value": "20"}, "90", (0, "90")),
     ("from zero, a little", "", 0, {"value": "20"}, "1", (1, "1")),
     ("from zero, much", "", 0, {"value": "20"}, "41", (3, "41")),
     ("from zero, nothing", "", 0, {"value": "20"}, "0", (0, "0")),
-    ("beyond all counting", "r r", 2, {"value": "1m"}, "9E", (2**31 - 1, f"{2**63 - 1}m")),
-    ("more for each", "r r r", 3, {"averageValue": "5"}, "20", (4, "6667m")),
-    ("less for each", "r r r r r", 5, {"averageValue": "2"}, "6", (3, "1200m")),
-    ("tolerated for each", "r r r r", 4, {"averageValue": "5"}, "20166m", (4, "5042m")),
-    ("tolerated for each, below", "r r r", 3, {"averageValue": "2900m"}, "8600m", (3, "2867m")),
-    ("readiness does not matter for each", "u u u", 3, {"averageValue": "5"}, "20", (4, "6667m")),
-    ("for each of none", "", 0, {"averageValue": "5"}, "20", (4, "20")),
+    ("more than the maximum number", "r r", 2, {"value": "1m"}, "9E", (2**31 - 1, f"{2**63 - 1}m")),
+    ("more, average value", "r r r", 3, {"averageValue": "5"}, "20", (4, "6667m")),
+    ("less, average value", "r r r r r", 5, {"averageValue": "2"}, "6", (3, "1200m")),
+    ("within tolerance, average value", "r r r r", 4, {"averageValue": "5"}, "20166m", (4, "5042m")),
+    ("within tolerance below, average value", "r r r", 3, {"averageValue": "2900m"}, "8600m", (3, "2867m")),
+    ("readiness is ignored, average value", "u u u", 3, {"averageValue": "5"}, "20", (4, "6667m")),
+    ("average value without replicas", "", 0, {"averageValue": "5"}, "20", (4, "20")),
 ]
 
 

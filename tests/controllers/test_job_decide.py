@@ -1,4 +1,4 @@
-"""What becomes of a job and its pods, as tables."""
+"""Decisions of the Job controller: end of jobs, pods to create and delete, counting of pods."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -73,7 +73,7 @@ def pod(
     return Pod.decode(msgspec.json.encode(tree))
 
 
-def seen(made: Job, *pods: Pod, backoff: JobBackoff = NO_FAILURE) -> Observation:
+def observed(made: Job, *pods: Pod, backoff: JobBackoff = NO_FAILURE) -> Observation:
     return observe(made, pods, backoff, NOW)
 
 
@@ -82,7 +82,7 @@ FAIL_INDEX = {"rules": [{"action": "FailIndex", "onExitCodes": {"operator": "Not
 ANY_ONE = {"rules": [{"succeededCount": 1}]}
 
 
-def has(kind: str, reason: str) -> dict[str, Any]:
+def status_with(kind: str, reason: str) -> dict[str, Any]:
     return {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
 
 
@@ -90,8 +90,8 @@ def has(kind: str, reason: str) -> dict[str, Any]:
     ("made", "pods", "kind", "reason"),
     [
         (job(), [pod("a")], "", ""),
-        (job(status=has(SUCCESS_CRITERIA_MET, "X")), [pod("a")], SUCCESS_CRITERIA_MET, "X"),
-        (job(status=has(FAILURE_TARGET, "X")), [pod("a")], FAILED, "X"),
+        (job(status=status_with(SUCCESS_CRITERIA_MET, "X")), [pod("a")], SUCCESS_CRITERIA_MET, "X"),
+        (job(status=status_with(FAILURE_TARGET, "X")), [pod("a")], FAILED, "X"),
         (job(podFailurePolicy=FAIL_ON_42), [pod("a", "Failed", code=42)], FAILURE_TARGET, "PodFailurePolicy"),
         (job(podFailurePolicy=FAIL_ON_42), [pod("a", "Failed", code=41)], "", ""),
         (job(backoffLimit=0), [pod("a", "Failed")], FAILURE_TARGET, "BackoffLimitExceeded"),
@@ -120,7 +120,7 @@ def has(kind: str, reason: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_job_ends_by_conditions_and_pods(made: Job, pods: Sequence[Pod], kind: str, reason: str) -> None:
-    found = ending_of(seen(made, *pods))
+    found = ending_of(observed(made, *pods))
     assert (found.type, found.reason) == (kind, reason) if found is not None else kind == ""
 
 
@@ -144,7 +144,7 @@ PARALLEL = {"parallelism": 3, "completions": 5}
     ],
 )
 def test_pods_to_create_and_delete(made: Job, pods: Sequence[Pod], create: int, delete: list[str]) -> None:
-    wanted = plan(seen(made, *pods))
+    wanted = plan(observed(made, *pods))
     assert (len(wanted.create), sorted(one.metadata.uid for one in wanted.delete)) == (create, delete)
 
 
@@ -164,7 +164,7 @@ def test_pods_to_create_and_delete(made: Job, pods: Sequence[Pod], create: int, 
     ],
 )
 def test_indexes_to_create_and_delete(made: Job, pods: Sequence[Pod], create: list[int], delete: list[str]) -> None:
-    wanted = plan(seen(made, *pods))
+    wanted = plan(observed(made, *pods))
     assert (list(wanted.create), sorted(one.metadata.uid for one in wanted.delete)) == (create, delete)
 
 
@@ -247,15 +247,15 @@ def test_new_pod_of_index_inherits_failure_counts() -> None:
 
 
 class Ledger:
-    """A job and its pods as the server has them, and a manager that counts and may be interrupted after any write."""
+    """A job and its pods on the server, and a manager that is interrupted after some writes."""
 
     def __init__(self, made: Job, pods: Sequence[Pod]) -> None:
         self.job = made
         self.pods = {one.metadata.uid: one for one in pods}
 
     def run(self, writes: int) -> None:
-        """Count, with so many writes before the crash."""
-        now = seen(self.job, *self.pods.values())
+        """Count pods until the given number of writes."""
+        now = observed(self.job, *self.pods.values())
         ending = ending_of(now)
         if ending is None and is_complete(now, len(now.active)):
             ending = condition(SUCCESS_CRITERIA_MET, "CompletionsReached", "", NOW)
@@ -293,7 +293,7 @@ def test_interrupted_counting_counts_each_pod_once(with_indexes: bool, phases: l
 
 def test_job_completes_after_all_pods_are_counted() -> None:
     made, done = job(), pod("a", "Succeeded")
-    now = seen(made, done)
+    now = observed(made, done)
     ending = condition(SUCCESS_CRITERIA_MET, "CompletionsReached", "", NOW)
     accounts = account(now, made.status, ending)
     assert [one.type for one in accounts.status.conditions] == [SUCCESS_CRITERIA_MET]
@@ -311,14 +311,14 @@ def test_job_completes_after_all_pods_are_counted() -> None:
 def test_pods_are_counted_in_bounded_batches() -> None:
     pods = [pod(f"p{number}", "Succeeded") for number in range(MOST_UNCOUNTED + 5)]
     made = job(completions=9999)
-    accounts = account(seen(made, *pods), made.status, None)
+    accounts = account(observed(made, *pods), made.status, None)
     assert accounts.partial
     assert len(accounts.settled) == MOST_UNCOUNTED
 
 
 def test_running_pods_of_failed_job_count_as_failed() -> None:
     made, running = job(), pod("a", index=None)
-    now = seen(made, running)
+    now = observed(made, running)
     for kind, failed in ((FAILURE_TARGET, ("a",)), (SUCCESS_CRITERIA_MET, ())):
         accounts = account(now, made.status, condition(kind, "R", "", NOW))
         assert [one.metadata.uid for one in accounts.settled] == ["a"]

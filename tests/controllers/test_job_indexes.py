@@ -1,4 +1,4 @@
-"""Sets of indexes are what sets of numbers are, in another form."""
+"""Sets of completion indexes behave like sets of numbers."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What one object may cost: small for whoever wrote it, it may amount to far more than it is long."""
+"""Small objects that expand to a lot of work are handled in bounded CPU time."""
 
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -34,14 +34,14 @@ from controllers.taint_eviction import countdown
 from tests.controllers import pod_lifecycle
 from tests.pace import cpu_limit
 
-# Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
-PATIENCE = 2.0
+# Seconds of CPU, many times the usual time; the obvious algorithm takes at least ten times as long.
+CPU_SECONDS = 2.0
 SERVICE = builders.service("web", {"app": "web"}, clusterIP="10.0.0.1")
 POD = builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1")
 
 
-def soon() -> AbstractContextManager[None]:
-    return cpu_limit(PATIENCE)
+def limited_cpu() -> AbstractContextManager[None]:
+    return cpu_limit(CPU_SECONDS)
 
 
 def ip(number: int) -> str:
@@ -56,7 +56,7 @@ def test_oversized_endpoints_are_overwritten_quickly() -> None:
     current = Endpoints(
         metadata=ObjectMeta(namespace="default", name="web", labels={MANAGED_BY: MANAGER}), subsets=(subset,)
     )
-    with soon():
+    with limited_cpu():
         wanted = desired(SERVICE, [POD], current)
     assert wanted is not None
     assert [address.ip for found in wanted.subsets for address in found.addresses] == ["10.1.0.1"]
@@ -67,7 +67,7 @@ def test_many_ports_and_pods_take_linear_time() -> None:
         "web", {"app": "web"}, clusterIP="10.0.0.1", ports={f"p{number}": number + 1 for number in range(5000)}
     )
     pods = [builders.pod(f"web-{number}", ip=ip(number)) for number in range(1000)]
-    with soon():
+    with limited_cpu():
         (subset,) = subsets_of(service, pods)
     assert (len(subset.addresses), len(subset.ports)) == (1000, 5000)
 
@@ -78,7 +78,7 @@ def test_many_named_ports_take_linear_time() -> None:
         "web", {"app": "web"}, clusterIP="10.0.0.1", ports={f"p{number}": name for number, name in enumerate(names)}
     )
     pod = builders.pod("web-1", ip="10.1.0.1", ports=names)
-    with soon():
+    with limited_cpu():
         (subset,) = subsets_of(service, [pod])
         made = decide(service, [pod], lambda _: "", [], 100, dict)
     assert len(subset.ports) == 8000
@@ -94,7 +94,7 @@ def test_many_slices_of_others_take_linear_time() -> None:
         )
         for number in range(20_000)
     ]
-    with soon():
+    with limited_cpu():
         made = decide(SERVICE, [POD], lambda _: "", slices, 100, dict)
     assert len(made.writes.delete) == len(slices) - 1
 
@@ -107,7 +107,7 @@ def test_many_unneeded_slices_take_linear_time() -> None:
         EndpointSlice(metadata=ObjectMeta(name=f"s{number:05}"), address_type="IPv6", endpoints=())
         for number in range(15_000)
     ]
-    with soon():
+    with limited_cpu():
         made = arrange(spare, wanted, 100, lambda _: False)
     assert (len(made.drafts), len(made.spare)) == (15_000, 15_000)
 
@@ -116,7 +116,7 @@ def test_request_with_40000_names_is_certified_quickly() -> None:
     pem = request_pem(names=hosts(*(f"n{number}" for number in range(40_000))))
     signer = read_authority(authority())
     now = utc_now()
-    with soon():
+    with limited_cpu():
         request = read_request(pem)
         asked = asked_for(request)
         certificate = signer.issue(request, ("server auth",), Validity(now, now + timedelta(hours=1)))
@@ -131,7 +131,7 @@ def test_many_taints_and_tolerations_take_linear_time() -> None:
         Toleration(key=taint.key, operator="Exists", effect="NoExecute", toleration_seconds=10 + number)
         for number, taint in enumerate(taints)
     )
-    with soon():
+    with limited_cpu():
         running = countdown(taints, (*others, *reversed(tolerations)), {}, 0.0)
     assert running is not None
     assert (len(running[0]), running[1]) == (20_000, 10.0)
@@ -143,7 +143,7 @@ def test_long_selectors_of_budgets_are_compiled_once() -> None:
     spec = PodDisruptionBudgetSpec(selector=LabelSelectorSpec(match_expressions=(expression,)))
     budgets = [PodDisruptionBudget(metadata=ObjectMeta(name=f"b{number}"), spec=spec) for number in range(200)]
     pods = [builders.pod(f"web-{number}", labels={"app": f"x{number}"}) for number in range(300)]
-    with soon():
+    with limited_cpu():
         assert all(selects(budget, pod) for budget in budgets for pod in pods)
 
 
@@ -151,7 +151,7 @@ def test_many_absent_owners_take_linear_time() -> None:
     graph = Graph()
     owners = tuple(OwnerReference(api_version="v1", kind="Secret", name="s", uid=f"u{n}") for n in range(6000))
     dependents = [ObjectIdentity("", "ConfigMap", "default", f"c{n}", f"d{n}") for n in range(8)]
-    with soon():
+    with limited_cpu():
         for one in dependents:
             for _ in graph.observe(one, ObjectMeta(name=one.name, uid=one.uid, owner_references=owners)):
                 pass
@@ -189,7 +189,7 @@ SIDECARS = [pod_lifecycle.container(f"c{number}", restartPolicy="Always") for nu
     ids=["main", "init", "sidecar", "sidecars that stop"],
 )
 def test_pod_with_1500_containers_takes_linear_time(tree: dict[str, Any]) -> None:
-    with soon():
+    with limited_cpu():
         tree, history = pod_lifecycle.run_lifecycle(tree)
     assert len(history) < 5
     assert tree["status"]["phase"] in ("Running", "Succeeded")

@@ -1,4 +1,4 @@
-"""What a pass over a namespace being deleted means for its conditions and for the next look."""
+"""Conditions and requeue times after a pass over a terminating namespace."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta

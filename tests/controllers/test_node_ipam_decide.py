@@ -1,4 +1,4 @@
-"""Which parts of a range are in use, as tables and against a model; what the flags of ranges allow."""
+"""Allocation of pod CIDRs, also compared with a model, and the flags of CIDR sizes."""
 
 from collections import Counter
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -12,7 +12,7 @@ from controllers.node_ipam.cidr_set import CIDRSet, RangeAllocator
 from controllers.shared.node_ranges import NodeRangeOptions, ranges_of
 
 
-def taken(cidr_set: CIDRSet, count: int) -> list[str]:
+def allocate(cidr_set: CIDRSet, count: int) -> list[str]:
     return [str(cidr_set.take()) for _ in range(count)]
 
 
@@ -28,7 +28,7 @@ def taken(cidr_set: CIDRSet, count: int) -> list[str]:
     ],
 )
 def test_cidrs_are_allocated_in_order(network: str, mask: int, first: list[str]) -> None:
-    found = taken(CIDRSet(ip_network(network), mask), 3)
+    found = allocate(CIDRSet(ip_network(network), mask), 3)
     assert found == [text if text == "None" else str(ip_network(text)) for text in first]
 
 
@@ -64,7 +64,7 @@ networks = st.integers(0, 31).flatmap(
 
 @given(st.lists(st.one_of(st.none(), st.tuples(st.booleans(), networks)), max_size=60))
 def test_cidr_is_free_unless_held(steps: list[tuple[bool, IPv4Network | IPv6Network] | None]) -> None:
-    """`None` takes the next one; of others the flag says whether they are held or, if they were, released."""
+    """`None` allocates the next CIDR; the flag of other steps holds or releases a network."""
     cidr_set = CIDRSet(IPv4Network("10.0.0.0/22"), 26)
     parts = list(IPv4Network("10.0.0.0/22").subnets(new_prefix=26))
     held: Counter[IPv4Network | IPv6Network] = Counter()
@@ -95,7 +95,7 @@ def test_cidr_with_too_many_holders_stays_in_use() -> None:
         cidr_set.hold(network)
     for _ in range(300):
         cidr_set.release(network)
-    assert taken(cidr_set, 2) == ["10.0.1.0/24", "None"]
+    assert allocate(cidr_set, 2) == ["10.0.1.0/24", "None"]
 
 
 def allocator(*reserved: str) -> RangeAllocator:

@@ -1,4 +1,4 @@
-"""What the node lifecycle controller decides, as tables."""
+"""Decisions of the node lifecycle controller."""
 
 import math
 from typing import Any
@@ -79,17 +79,17 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready:NoExecute", "node.kuberne
 @pytest.mark.parametrize(
     ("ready", "had", "evict", "wanted"),
     [
-        pytest.param("False", "", Evict.WAIT, "", id="waits for its turn"),
-        pytest.param("False", "", Evict.NOW, NOT_READY, id="its turn"),
-        pytest.param("Unknown", "", Evict.NOW, UNREACHABLE, id="its turn, unreachable"),
+        pytest.param("False", "", Evict.WAIT, "", id="waits for eviction"),
+        pytest.param("False", "", Evict.NOW, NOT_READY, id="may be evicted"),
+        pytest.param("Unknown", "", Evict.NOW, UNREACHABLE, id="may be evicted, unreachable"),
         pytest.param("False", NOT_READY, Evict.WAIT, NOT_READY, id="stays"),
         pytest.param("False", UNREACHABLE, Evict.WAIT, NOT_READY, id="swapped at once"),
         pytest.param("Unknown", NOT_READY, Evict.WAIT, UNREACHABLE, id="swapped at once, the other way"),
         pytest.param("True", NOT_READY, Evict.WAIT, "", id="ready again"),
-        pytest.param("True", UNREACHABLE, Evict.NOW, "", id="ready again, whatever its turn"),
+        pytest.param("True", UNREACHABLE, Evict.NOW, "", id="ready again, though it may be evicted"),
         pytest.param("Unknown", UNREACHABLE, Evict.NEVER, "", id="all zones are disrupted"),
         pytest.param("False", "", Evict.NEVER, "", id="all zones are disrupted, and it had none"),
-        pytest.param("", NOT_READY, Evict.WAIT, NOT_READY, id="nothing was said"),
+        pytest.param("", NOT_READY, Evict.WAIT, NOT_READY, id="no Ready condition"),
     ],
 )
 def test_no_execute_taints(ready: str, had: str, evict: Evict, wanted: str) -> None:
@@ -161,7 +161,7 @@ def test_pods_of_silent_node_become_unready() -> None:
 @pytest.mark.parametrize(
     ("labels", "wanted"),
     [
-        pytest.param(None, "", id="nowhere"),
+        pytest.param(None, "", id="no zone"),
         pytest.param({"topology.kubernetes.io/zone": "a"}, ":\0:a", id="zone"),
         pytest.param({"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}, "r:\0:a", id="both"),
         pytest.param({"failure-domain.beta.kubernetes.io/zone": "b"}, ":\0:b", id="old label"),
@@ -174,10 +174,10 @@ def test_zone_name_from_region_and_zone_labels(labels: dict[str, str] | None, wa
 @pytest.mark.parametrize(
     ("size", "unhealthy", "state", "rate"),
     [
-        pytest.param(0, 0, ZoneState.NORMAL, 0.1, id="nobody counts"),
+        pytest.param(0, 0, ZoneState.NORMAL, 0.1, id="no node counts"),
         pytest.param(1, 0, ZoneState.NORMAL, 0.1, id="one healthy"),
         pytest.param(1, 1, ZoneState.FULL, 0.1, id="the only one"),
-        pytest.param(2, 1, ZoneState.NORMAL, 0.1, id="few are no disruption"),
+        pytest.param(2, 1, ZoneState.NORMAL, 0.1, id="few nodes are no disruption"),
         pytest.param(3, 2, ZoneState.NORMAL, 0.1, id="two are few"),
         pytest.param(4, 3, ZoneState.PARTIAL, 0.0, id="small"),
         pytest.param(50, 28, ZoneState.PARTIAL, 0.0, id="not yet large"),
@@ -222,7 +222,7 @@ def test_evictions_of_zone_are_ordered_and_rate_limited() -> None:
 
 
 class FakeCluster:
-    """The health of nodes, and the nodes and leases it is shown."""
+    """The health of nodes, with the cached nodes and leases."""
 
     def __init__(self, *nodes: Node) -> None:
         self.health = NodeHealth(GRACE, TERMS)
@@ -259,7 +259,7 @@ def test_node_is_silent_after_its_grace_period() -> None:
     [
         pytest.param({"beat": NOW, "Ready": "True"}, True, id="its status again"),
         pytest.param({"Ready": "False"}, True, id="another status"),
-        pytest.param({"Ready": "Unknown"}, False, id="what controllers say"),
+        pytest.param({"Ready": "Unknown"}, False, id="a condition set by controllers"),
         pytest.param({"Ready": "True", "DiskPressure": "True"}, False, id="another condition"),
     ],
 )
@@ -315,7 +315,7 @@ def test_full_disruption_stops_evictions_and_restarts_grace() -> None:
     assert fake.health.begin("b0", 10) is not None
     fake.health.zones[":\0:b"].end("b0", 10, evicted=True)
     assert not fake.is_silent("c3", 11)
-    assert fake.health.begin("a1", 20) is None, "what a node said since the last look counts"
+    assert fake.health.begin("a1", 20) is None, "status changes since the last check count"
     assert fake.look(15).pending == ["a0"]
     assert fake.health.disrupted
     assert list(fake.health.turns()) == []
@@ -372,8 +372,10 @@ def test_no_node_is_silent_while_judgement_is_suspended() -> None:
     ("samples", "verdicts"),
     [
         pytest.param([(1, 1), (1, 2)], "REAL REAL", id="reconnected in time"),
-        pytest.param([(1, 1), (30, 1), (1, 1)], "REAL UNKNOWN REAL", id="it was they who were silent"),
-        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN RESTART REAL", id="deaf"),
+        pytest.param([(1, 1), (30, 1), (1, 1)], "REAL UNKNOWN REAL", id="the nodes were silent"),
+        pytest.param(
+            [(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN RESTART REAL", id="the watch was broken"
+        ),
     ],
 )
 def test_silence_verdict_by_age_and_connection(samples: list[tuple[float, int]], verdicts: str) -> None:
@@ -389,7 +391,7 @@ def test_delayed_check_restarts_grace_periods() -> None:
 
 
 def events(*kinds: str) -> st.SearchStrategy[list[tuple[str, int, float]]]:
-    """What happens, to which node, and how many seconds after what was before."""
+    """Return event kinds with a node number and the seconds since the previous event."""
     return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 5), st.floats(0, 30)), max_size=60)
 
 

@@ -1,4 +1,4 @@
-"""Decisions about claims and volumes, as tables."""
+"""Decisions about claims and volumes."""
 
 from typing import Any
 
@@ -166,7 +166,7 @@ def test_step_for_volume(found: PersistentVolume, there: PersistentVolumeClaim |
     assert decide_volume(found, there) is step
 
 
-def by(maker: str, **more: str) -> dict[str, Any]:
+def made_by(maker: str, **more: str) -> dict[str, Any]:
     return {"annotations": {"pv.kubernetes.io/provisioned-by": maker, **more}}
 
 
@@ -179,10 +179,16 @@ def by(maker: str, **more: str) -> dict[str, Any]:
         ({}, "Delete", {}, "kubernetes.io/nfs", Reclaim.UNDELETABLE),
         ({}, "Delete", {}, "", Reclaim.UNDELETABLE),
         ({}, "Delete", {"csi": {"driver": "d", "volumeHandle": "h"}}, "", Reclaim.KEEP),
-        (by("csi.example.com"), "Delete", {}, IN_TREE, Reclaim.KEEP),
-        (by(IN_TREE), "Delete", {}, IN_TREE, Reclaim.DELETE),
-        (by("kubernetes.io/unheard-of"), "Delete", {}, IN_TREE, Reclaim.UNDELETABLE),
-        (by("kubernetes.io/gce-pd", **{"pv.kubernetes.io/migrated-to": "x"}), "Delete", {}, "", Reclaim.KEEP),
+        (made_by("csi.example.com"), "Delete", {}, IN_TREE, Reclaim.KEEP),
+        (made_by(IN_TREE), "Delete", {}, IN_TREE, Reclaim.DELETE),
+        (made_by("kubernetes.io/unheard-of"), "Delete", {}, IN_TREE, Reclaim.UNDELETABLE),
+        (
+            made_by("kubernetes.io/gce-pd", **{"pv.kubernetes.io/migrated-to": "x"}),
+            "Delete",
+            {},
+            "",
+            Reclaim.KEEP,
+        ),
         ({}, "Burn", {}, IN_TREE, Reclaim.UNKNOWN),
     ],
 )
@@ -244,10 +250,10 @@ def test_provisioner_and_migration_annotations() -> None:
         "volume.kubernetes.io/storage-provisioner",
         "volume.beta.kubernetes.io/storage-provisioner",
     }
-    old = volume(meta=by("kubernetes.io/aws-ebs"))
+    old = volume(meta=made_by("kubernetes.io/aws-ebs"))
     assert (migrated(old).metadata.annotations or {})["pv.kubernetes.io/migrated-to"] == "ebs.csi.aws.com"
     assert migrated(migrated(old)) == migrated(old)
-    back = volume(meta=by("csi.example.com", **{"pv.kubernetes.io/migrated-to": "x"}))
+    back = volume(meta=made_by("csi.example.com", **{"pv.kubernetes.io/migrated-to": "x"}))
     assert "pv.kubernetes.io/migrated-to" not in (migrated(back).metadata.annotations or {})
 
 
@@ -269,7 +275,7 @@ CONTROLLER, PROVISIONER = "kubernetes.io/pv-controller", "external-provisioner.v
 def test_finalizers_of_volume_by_provisioner_and_policy(
     maker: str | None, policy: str, before: list[str], after: list[str]
 ) -> None:
-    meta = {**(by(maker) if maker else {}), "finalizers": before}
+    meta = {**(made_by(maker) if maker else {}), "finalizers": before}
     found = with_finalizers(volume(meta=meta, persistentVolumeReclaimPolicy=policy))
     assert list(found.metadata.finalizers) == after
 

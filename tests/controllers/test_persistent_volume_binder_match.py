@@ -1,4 +1,4 @@
-"""The smallest volume that fits a claim is found, and none is given twice, whatever there is (Hypothesis)."""
+"""The smallest fitting volume is matched to a claim, and none is matched twice (Hypothesis)."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Decisions about claims that ask for more than they have, as tables."""
+"""Decisions about claims that request more than their capacity."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which pods are garbage, as tables."""
+"""Which pods are garbage."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ from controllers.pod_garbage_collector import (
 def pod(
     name: str, phase: str = "Running", *, node: str = "n", born: str = "", grace: int | None = None, reason: str = ""
 ) -> Pod:
-    """A pod; with a `grace` it is being deleted."""
+    """Return a pod; with a `grace` it is terminating."""
     meta = ObjectMeta(
         namespace="default",
         name=name,
@@ -86,7 +86,7 @@ def test_evicted_then_oldest_pods_exceed_threshold(threshold: int, expected: lis
         (0, {"u-d"}, []),
     ],
 )
-def test_requested_deletions_count_as_gone_and_are_repeated(
+def test_requested_deletions_count_as_done_and_are_repeated(
     threshold: int, asked: set[str], expected: list[str]
 ) -> None:
     assert names(surplus(ENDED, threshold, asked)) == expected

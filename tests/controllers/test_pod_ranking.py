@@ -1,4 +1,4 @@
-"""Which pods go first, as a table: one difference at a time, and what comes before it in rank."""
+"""Deletion order of pods: one difference at a time, in order of precedence."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -47,33 +47,33 @@ def pod(
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        pytest.param({"node": ""}, {"phase": "Pending"}, id="bound to no node, before pending"),
+        pytest.param({"node": ""}, {"phase": "Pending"}, id="no node, before pending"),
         pytest.param({"phase": "Pending"}, {"phase": "Unknown", "ready": None}, id="pending, before unknown"),
         pytest.param({"phase": "Unknown"}, {"ready": None}, id="unknown, before not ready"),
         pytest.param({"ready": None}, {"cost": "-5"}, id="not ready, before a low cost"),
         pytest.param({"cost": "-5"}, {}, id="a negative cost"),
         pytest.param({"cost": "9"}, {"cost": "10"}, id="costs are numbers"),
-        pytest.param({"cost": "-1"}, {"cost": "+10"}, id="a cost that is none counts as 0"),
+        pytest.param({"cost": "-1"}, {"cost": "+10"}, id="a malformed cost counts as 0"),
         pytest.param({"cost": "-1"}, {"cost": "-2147483649"}, id="a cost of more than 32 bits counts as 0"),
         pytest.param({"cost": "-1"}, {"cost": "09"}, id="a cost with a leading zero counts as 0"),
         pytest.param({"cost": "1", "ready": OLD}, {"cost": "2", "ready": YOUNG}, id="cost, before readiness"),
         pytest.param({"ready": YOUNG}, {"ready": OLD}, id="ready for a shorter time"),
-        pytest.param({"ready": ""}, {"ready": YOUNG}, id="ready since no time"),
+        pytest.param({"ready": ""}, {"ready": YOUNG}, id="ready without a time"),
         pytest.param({"ready": YOUNG}, {"ready": OLD, "restarts": (5, 0)}, id="readiness, before restarts"),
         pytest.param({"restarts": (2, 0)}, {"restarts": (1, 9)}, id="restarted more often"),
         pytest.param({"restarts": (1, 3)}, {"restarts": (1, 2)}, id="sidecars restarted more often"),
         pytest.param({"restarts": (1, 0)}, {"created": YOUNG}, id="restarts, before age"),
         pytest.param({"created": YOUNG}, {"created": MIDDLE}, id="younger"),
-        pytest.param({"created": None}, {"created": YOUNG}, id="created at no time"),
+        pytest.param({"created": None}, {"created": YOUNG}, id="created without a time"),
     ],
 )
 def test_first_difference_decides_deletion_order(first: dict[str, Any], then: dict[str, Any]) -> None:
-    # The uids would decide otherwise.
+    # By uid the order would be reversed.
     one, other = pod("z", **first), pod("a", **then)
     for pods in ([one, other], [other, one]):
         assert [found.metadata.uid for found in first_to_go(pods, 1, [], NOW)] == ["z"]
     if "cost" not in first | then:
-        assert progress_of(one) < progress_of(other), "so it is with the pods of a job"
+        assert progress_of(one) < progress_of(other), "pods of a job have the same order"
 
 
 def test_ages_of_same_magnitude_are_ordered_by_uid() -> None:

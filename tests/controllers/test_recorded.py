@@ -1,4 +1,4 @@
-"""All controllers against what a real API server answered (`recorded/answers.jsonl`, made by `recorded/record.py`)."""
+"""All controllers against the recorded responses of a real API server (`recorded/answers.jsonl`)."""
 
 import asyncio
 import json
@@ -134,7 +134,7 @@ def test_recorded_errors_map_to_error_classes() -> None:
 
 
 class Replay:
-    """Answers reads as recorded; takes every write, says that it worked, and changes nothing."""
+    """Answers reads as recorded; accepts every write and changes nothing."""
 
     def __init__(self) -> None:
         self.writes: list[tuple[str, str, Tree]] = []
@@ -232,7 +232,7 @@ async def test_every_controller_works_on_recorded_answers(tmp_path: Path) -> Non
 
 
 def assert_done(replay: Replay, method: str, path: str, *words: str) -> None:
-    """There was such a write, and the words stand in it."""
+    """Assert that there was such a write, and that its body contains the words."""
     found = replay.of(method, path)
     assert found, f"no {method} {path}; there were {sorted({(how, where) for how, where, _ in replay.writes})}"
     assert any(all(word in json.dumps(tree) for word in words) for tree in found), found
@@ -241,7 +241,7 @@ def assert_done(replay: Replay, method: str, path: str, *words: str) -> None:
 HERE = "/api/v1/namespaces/recorded"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/recorded/endpointslices"
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/node-a"
-# What each of them has to do there.
+# The expected write of each controller.
 EXPECTED = [
     ("POST", f"{HERE}/configmaps", "kube-root-ca.crt"),
     ("POST", "/api/v1/namespaces/default/serviceaccounts", "default"),

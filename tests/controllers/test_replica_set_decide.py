@@ -1,4 +1,4 @@
-"""How many pods a replica set creates and deletes, and what its status says, as tables."""
+"""Decisions of the ReplicaSet controller: pods to create and delete, and status."""
 
 from datetime import UTC, datetime
 
@@ -56,7 +56,7 @@ def test_pods_to_create_and_delete(replicas: int, active: int, deleted: bool, cr
 
 def test_related_pods_are_read_for_partial_deletion_only() -> None:
     def related() -> list[Pod]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("related pods are not needed")
 
     assert len(decide(owner(0), [pod(1), pod(2)], related, NOW).delete) == 2
     with pytest.raises(AssertionError):
@@ -85,7 +85,7 @@ def test_status_counts_pods() -> None:
     [
         pytest.param((OTHER,), 1, True, [("Other", ""), ("ReplicaFailure", "FailedCreate")], id="too few"),
         pytest.param((), 5, True, [("ReplicaFailure", "FailedDelete")], id="too many"),
-        pytest.param((KNOWN_FAILURE,), 5, True, [("ReplicaFailure", "FailedCreate")], id="told already"),
+        pytest.param((KNOWN_FAILURE,), 5, True, [("ReplicaFailure", "FailedCreate")], id="already reported"),
         pytest.param((KNOWN_FAILURE, OTHER), 3, False, [("Other", "")], id="over"),
     ],
 )
@@ -114,7 +114,7 @@ def test_replica_failure_has_message_and_time() -> None:
         pytest.param(10, ["2026-01-01T11:00:00Z"], None, id="all are available"),
         pytest.param(10, [""], None, id="none is ready"),
         pytest.param(0, ["2026-01-01T11:59:58Z"], None, id="ready is available"),
-        pytest.param(10, ["2026-01-01T12:30:00Z"], 10.0, id="a clock that is ahead is not waited for"),
+        pytest.param(10, ["2026-01-01T12:30:00Z"], 10.0, id="a clock that is ahead is not awaited"),
     ],
 )
 def test_requeue_when_pod_becomes_available(min_ready: int, ready: list[str], seconds: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Which claims to devices are made, reserved and freed, as tables."""
+"""Which resource claims are created, reserved and released."""
 
 import pytest
 
@@ -111,9 +111,9 @@ def test_which_pods_are_over(user: Pod, over: bool) -> None:
         (claim("u", "v", allocated=True, protected=True), ["u", "v"], ["u", "v"], True, True),
         (claim("u", "v", allocated=True, protected=True), ["v"], ["v"], True, True),
         (claim("u", allocated=True, protected=True), [], [], False, False),
-        # Not allocated by a scheduler.
+        # The scheduler did not allocate it.
         (claim("u", allocated=True), [], [], True, False),
-        # Never reserved, which a driver need not do at once.
+        # It was never reserved; a driver may reserve later.
         (claim(allocated=True, protected=True), [], [], True, True),
         (claim(protected=True), [], [], False, True),
         (claim(allocated=True, protected=True, deletion_timestamp="now"), [], [], False, False),

@@ -1,4 +1,4 @@
-"""The answers to requests for the status of pools of devices, and when these are deleted, as tables."""
+"""Responses to resource pool status requests, and when the requests are deleted."""
 
 import pytest
 

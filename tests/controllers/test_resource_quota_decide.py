@@ -1,4 +1,4 @@
-"""What the status of a quota says, by what was counted."""
+"""Status of a ResourceQuota from counted usage."""
 
 from collections.abc import Mapping
 
@@ -11,23 +11,23 @@ from controllers.resource_quota.controller import Count, decide
 Amounts = Mapping[str, str]
 HARD = {"pods": "3", "secrets": "2"}
 
-# The status before, what is counted, what is not read, and whether all kinds are known; the status after.
+# Former status, counted objects, unreadable kinds, whether all kinds are known; then the new status.
 CASES: dict[str, tuple[tuple[Amounts, Amounts], Amounts, set[str], bool, tuple[Amounts, Amounts]]] = {
     "first count": (({}, {}), {"pods": "1", "secrets": "0"}, set(), True, (HARD, {"pods": "1", "secrets": "0"})),
-    "first count, one not read": (({}, {}), {"pods": "1"}, {"secrets"}, True, ({"pods": "3"}, {"pods": "1"})),
-    "first count, nothing read": (({}, {}), {}, {"pods", "secrets"}, True, ({}, {})),
+    "first count, one kind unreadable": (({}, {}), {"pods": "1"}, {"secrets"}, True, ({"pods": "3"}, {"pods": "1"})),
+    "first count, all kinds unreadable": (({}, {}), {}, {"pods", "secrets"}, True, ({}, {})),
     "first count, kinds not known": (({}, {}), {"pods": "1"}, set(), False, ({"pods": "3"}, {"pods": "1"})),
     "first count, no such kind": (({}, {}), {"pods": "1"}, set(), True, (HARD, {"pods": "1"})),
-    "not read again": (
+    "later count, unreadable": (
         (HARD, {"pods": "1", "secrets": "1"}), {"pods": "2"}, {"secrets"}, True, (HARD, {"pods": "2", "secrets": "1"}),
     ),
-    "no such kind any more": (
+    "the kind was removed": (
         (HARD, {"pods": "1", "secrets": "1"}), {"pods": "1"}, set(), True, (HARD, {"pods": "1", "secrets": "0"}),
     ),
-    "another limit, not read": (
+    "changed limit, unreadable": (
         ({"pods": "5"}, {"pods": "1"}), {}, {"pods", "secrets"}, True, ({"pods": "3"}, {"pods": "1"}),
     ),
-    "a limit without a use stays": (
+    "a limit without usage stays": (
         (HARD, {"pods": "1"}), {"pods": "1"}, {"secrets"}, True, (HARD, {"pods": "1"}),
     ),
 }  # fmt: skip

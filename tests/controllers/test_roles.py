@@ -1,7 +1,7 @@
-"""Each controller makes do with what clusters grant to its service account out of the box (API version 1.36).
+"""Each controller needs no more than clusters grant to its service account by default (API version 1.36).
 
-`roles.jsonl` holds those roles, a rule a line, some of which are there with a feature only. Informers read as the
-process, which may read everything.
+`roles.jsonl` has one rule of those roles per line; some rules depend on a feature gate. Informers read with the
+credentials of the process, which may read everything.
 """
 
 import json
@@ -15,7 +15,7 @@ from controller_manager.app import catalog
 from controller_manager.framework import PolicyRule
 
 ROLES = Path(__file__).with_name("roles.jsonl")
-# Clusters have kubelets, and no role for who stands for all of them.
+# Clusters have kubelets, and no role for one process that simulates all of them.
 SPECS = {spec.name: spec for spec in catalog.installed() if spec.name != "virtual-node-controller"}
 
 
@@ -36,7 +36,7 @@ def granted(account: str) -> list[PolicyRule]:
 
 
 def single(rule: PolicyRule) -> Iterator[tuple[str, str, str, str]]:
-    """What a rule allows, one by one; a rule without names is for every name."""
+    """Return the permissions of a rule one by one; a rule without names covers every name."""
     return product(rule.groups, rule.resources, rule.verbs, rule.names or ("",))
 
 

@@ -1,4 +1,4 @@
-"""What is published of the authorities, and what is taken for a file of authorities."""
+"""Published root certificates, and files that are valid bundles."""
 
 from pathlib import Path
 

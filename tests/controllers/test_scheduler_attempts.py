@@ -1,4 +1,4 @@
-"""Attempts that take several time slices: each slice is bounded, and what happens between two of them counts."""
+"""Scheduling attempts that span several time slices: each slice is bounded, and changes between slices count."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from controllers.scheduler.storage import Storage
 from controllers.scheduler.volumes import BY_VOLUMES
 from tests.controllers import device_builders
 from tests.controllers.scheduling_builders import cluster, node, pod
-from tests.controllers.test_scheduler_volumes import claim, storage, using, volume
+from tests.controllers.test_scheduler_volumes import claim, pod_with, storage, volume
 
 NODES = 120
 SLICE = 50
@@ -28,13 +28,15 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_module, "_LOOKS", SLICE)
 
 
-def of(*nodes: int, placed: Mapping[str, list[Pod]] | None = None, **more: Any) -> Scheduler:
+def make_scheduler(*nodes: int, placed: Mapping[str, list[Pod]] | None = None, **more: Any) -> Scheduler:
     hosts = (node(f"n{number}") for number in nodes or range(NODES))
     return Scheduler(Decider(cluster(hosts, placed)), ("default-scheduler",), **more)
 
 
-def ended(scheduler: Scheduler, between: Callable[[int], None] = lambda _: None) -> tuple[SchedulingResult | None, int]:
-    """What an attempt came to, and after how many slices; `between` is called after each of the others."""
+def finish(
+    scheduler: Scheduler, between: Callable[[int], None] = lambda _: None
+) -> tuple[SchedulingResult | None, int]:
+    """Return the result of an attempt and its number of slices; `between` runs after each slice but the last."""
     for number in range(1, 500):
         step = scheduler.step(0.0)
         if not isinstance(step, Unfinished):
@@ -49,7 +51,7 @@ def host(name: str) -> Tree:
 
 
 def local(*names: str) -> list[Tree]:
-    """A disk on each of these nodes."""
+    """Return a local disk on each of these nodes."""
     return [volume(f"disk-{name}", storage_class="local", **host(name)) for name in names]
 
 
@@ -74,8 +76,8 @@ def full(priority: int = 0) -> Mapping[str, list[Pod]]:
 @pytest.mark.parametrize(
     ("options", "asked", "to"),
     [
-        (lambda: {"storage": disks("n100", "elsewhere")}, using("c"), "n100"),
-        (lambda: {"storage": storage([claim("c", "v")], [volume("v", **host("n100"))])}, using("c"), "n100"),
+        (lambda: {"storage": disks("n100", "elsewhere")}, pod_with("c"), "n100"),
+        (lambda: {"storage": storage([claim("c", "v")], [volume("v", **host("n100"))])}, pod_with("c"), "n100"),
         (lambda: {"devices": gpus("c")}, device_builders.pod_with_claims("c"), "n100"),
     ],
     ids=["a claim that waits", "a claim that is bound", "devices"],
@@ -83,24 +85,24 @@ def full(priority: int = 0) -> Mapping[str, list[Pod]]:
 def test_sliced_attempt_equals_uninterrupted_one(
     monkeypatch: pytest.MonkeyPatch, options: Callable[[], Any], asked: Pod, to: str
 ) -> None:
-    scheduler = of(**options())
+    scheduler = make_scheduler(**options())
     scheduler.pod_changed(None, asked, 0.0)
-    step, slices = ended(scheduler)
+    step, slices = finish(scheduler)
     assert isinstance(step, Assigned)
     assert (step.node, slices > NODES // SLICE) == (to, True)
     monkeypatch.setattr(scheduler_module, "_LOOKS", 100_000)
-    at_once = of(**options())
+    at_once = make_scheduler(**options())
     at_once.pod_changed(None, asked, 0.0)
-    one, _ = ended(at_once)
+    one, _ = finish(at_once)
     assert isinstance(one, Assigned)
     assert one.volumes == step.volumes
     assert len(one.devices) == len(step.devices)
 
 
 def test_many_volumes_are_checked_in_slices() -> None:
-    scheduler = of(0, 1, storage=disks(*(f"x{number}" for number in range(300)), "n1"))
-    scheduler.pod_changed(None, using("c"), 0.0)
-    step, slices = ended(scheduler)
+    scheduler = make_scheduler(0, 1, storage=disks(*(f"x{number}" for number in range(300)), "n1"))
+    scheduler.pod_changed(None, pod_with("c"), 0.0)
+    step, slices = finish(scheduler)
     assert isinstance(step, Assigned)
     assert step.node == "n1"
     assert slices > 300 // (2 * SLICE)
@@ -109,24 +111,24 @@ def test_many_volumes_are_checked_in_slices() -> None:
 def test_device_search_on_one_node_is_sliced() -> None:
     many = device_builders.device_slice("n0", *(device_builders.device(f"d{n}", numa=n) for n in range(60)))
     pairs = device_builders.claim("c", device_builders.request(count=2), constraints=[{"matchAttribute": "d.org/numa"}])
-    scheduler = of(0, devices=device_builders.devices_of([many], [pairs]))
+    scheduler = make_scheduler(0, devices=device_builders.devices_of([many], [pairs]))
     scheduler.pod_changed(None, device_builders.pod_with_claims("c"), 0.0)
-    step, slices = ended(scheduler)
+    step, slices = finish(scheduler)
     assert isinstance(step, Unplaced)
     assert slices > 5
 
 
 def test_volume_taken_between_slices_is_not_reused() -> None:
     there = disks("n10", "n100")
-    scheduler = of(storage=there)
-    scheduler.pod_changed(None, using("c"), 0.0)
+    scheduler = make_scheduler(storage=there)
+    scheduler.pod_changed(None, pod_with("c"), 0.0)
 
     def give(number: int) -> None:
         if number == 2:
             there.taken["disk-n10"] = Key("default", "other")
             scheduler.happened(BY_VOLUMES, "PersistentVolumeUpdate", 0.0)
 
-    step, _ = ended(scheduler, give)
+    step, _ = finish(scheduler, give)
     assert isinstance(step, Assigned)
     assert (step.node, [one.metadata.name for one, _ in step.volumes.given]) == ("n100", ["disk-n100"])
 
@@ -134,8 +136,8 @@ def test_volume_taken_between_slices_is_not_reused() -> None:
 def test_claim_bound_between_slices_is_seen() -> None:
     there = disks("n10")
     bound = storage([claim("c", "v", storage_class="local")], [volume("v", **host("n50"))])
-    scheduler = of(storage=there)
-    scheduler.pod_changed(None, using("c"), 0.0)
+    scheduler = make_scheduler(storage=there)
+    scheduler.pod_changed(None, pod_with("c"), 0.0)
 
     def bind(number: int) -> None:
         if number == 1:
@@ -143,25 +145,25 @@ def test_claim_bound_between_slices_is_seen() -> None:
             force_setattr(there, "volume", bound.volume)
             scheduler.happened(BY_VOLUMES, "PersistentVolumeClaimUpdate", 0.0)
 
-    step, _ = ended(scheduler, bind)
+    step, _ = finish(scheduler, bind)
     assert isinstance(step, Assigned)
     assert (step.node, step.volumes.claims) == ("n50", ())
 
 
 @pytest.mark.parametrize("by", [BY_VOLUMES, frozenset({"DynamicResources"})])
 def test_event_during_failed_attempt_requeues_pod(by: frozenset[str]) -> None:
-    scheduler = of(storage=disks("elsewhere"))
-    scheduler.pod_changed(None, using("c"), 0.0)
-    step, _ = ended(scheduler, lambda _: scheduler.happened(by, "PersistentVolumeAdd", 0.0))
+    scheduler = make_scheduler(storage=disks("elsewhere"))
+    scheduler.pod_changed(None, pod_with("c"), 0.0)
+    step, _ = finish(scheduler, lambda _: scheduler.happened(by, "PersistentVolumeAdd", 0.0))
     assert isinstance(step, Unplaced)
     assert scheduler.queue.pending()["backoff"] == (by == BY_VOLUMES)
 
 
 def test_devices_taken_between_slices_are_not_reused() -> None:
-    scheduler, alone = of(devices=gpus("c", "other")), of(devices=gpus("c", "other"))
+    scheduler, alone = make_scheduler(devices=gpus("c", "other")), make_scheduler(devices=gpus("c", "other"))
     for one in (scheduler, alone):
         one.pod_changed(None, device_builders.pod_with_claims("c"), 0.0)
-    found, last = ended(alone)
+    found, last = finish(alone)
     assert isinstance(found, Assigned)
     other = device_builders.allocated_claim("other", "g", pool="n100")
 
@@ -169,29 +171,29 @@ def test_devices_taken_between_slices_are_not_reused() -> None:
         if number == last - 1:
             scheduler.claim_changed(Key("default", "other"), None, other, 0.0)
 
-    step, _ = ended(scheduler, give)
+    step, _ = finish(scheduler, give)
     assert isinstance(step, Unplaced)
 
 
 def test_pod_changed_between_slices_is_reread() -> None:
-    scheduler, before = of(storage=disks("n10", "n100")), using("c")
+    scheduler, before = make_scheduler(storage=disks("n10", "n100")), pod_with("c")
     scheduler.pod_changed(None, before, 0.0)
-    after = using("c", nodeSelector={"kubernetes.io/hostname": "n100"}, meta={"generation": 2})
+    after = pod_with("c", nodeSelector={"kubernetes.io/hostname": "n100"}, meta={"generation": 2})
 
     def change(number: int) -> None:
         if number == 1:
             scheduler.pod_changed(before, after, 0.0)
 
-    step, _ = ended(scheduler, change)
+    step, _ = finish(scheduler, change)
     assert isinstance(step, Assigned)
     assert step.node == "n100"
 
 
 def test_preemption_is_searched_in_slices() -> None:
     placed = {**full(), "n90": [pod("cheap", {"cpu": "4"}, priority=-5)]}
-    scheduler = of(placed=placed)
+    scheduler = make_scheduler(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
-    step, slices = ended(scheduler)
+    step, slices = finish(scheduler)
     assert isinstance(step, Unplaced)
     assert step.plan is not None
     assert [one.uid for one in step.plan.victims] == ["cheap"]
@@ -199,14 +201,14 @@ def test_preemption_is_searched_in_slices() -> None:
 
 
 def test_room_freed_during_preemption_avoids_eviction() -> None:
-    scheduler = of(placed=full())
+    scheduler = make_scheduler(placed=full())
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
 
     def go(number: int) -> None:
         if number == 5:
             scheduler.pod_changed(scheduler.state.pods["v77"].pod, None, 0.0)
 
-    step, slices = ended(scheduler, go)
+    step, slices = finish(scheduler, go)
     assert slices > 5
     assert isinstance(step, Assigned)
     assert step.node == "n77"
@@ -214,7 +216,7 @@ def test_room_freed_during_preemption_avoids_eviction() -> None:
 
 def test_victims_are_rechecked_at_the_end() -> None:
     placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
-    scheduler = of(placed=placed)
+    scheduler = make_scheduler(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
 
     def replace(number: int) -> None:
@@ -223,7 +225,7 @@ def test_victims_are_rechecked_at_the_end() -> None:
             scheduler.pod_changed(None, late, 0.0)
             scheduler.pod_changed(scheduler.state.pods["cheap"].pod, None, 0.0)
 
-    step, slices = ended(scheduler, replace)
+    step, slices = finish(scheduler, replace)
     assert slices > 6
     assert isinstance(step, Unplaced)
     assert step.plan is not None
@@ -232,16 +234,16 @@ def test_victims_are_rechecked_at_the_end() -> None:
 
 def test_node_removed_during_preemption_is_not_chosen() -> None:
     placed = {**full(), "n0": [pod("cheap", {"cpu": "4"}, priority=-5)]}
-    scheduler = of(placed=placed)
+    scheduler = make_scheduler(placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=7), 0.0)
-    step, _ = ended(scheduler, lambda number: scheduler.node_gone("n0", 0.0) if number == 6 else None)
+    step, _ = finish(scheduler, lambda number: scheduler.node_gone("n0", 0.0) if number == 6 else None)
     assert isinstance(step, Unplaced)
     assert step.plan is not None
     assert step.plan.node != "n0"
 
 
 def test_nomination_by_others_counts_at_once() -> None:
-    scheduler = of(0, 1)
+    scheduler = make_scheduler(0, 1)
     plain, status = (
         pod("p", {"cpu": "3"}, priority=5, schedulingGates=[{"name": "x.org/a"}]),
         {"nominatedNodeName": "n0"},
@@ -251,7 +253,7 @@ def test_nomination_by_others_counts_at_once() -> None:
     scheduler.pod_changed(plain, named, 0.0)
     assert list(scheduler.state.nominated) == ["n0"]
     scheduler.pod_changed(None, pod("low", {"cpu": "2"}), 0.0)
-    step, _ = ended(scheduler)
+    step, _ = finish(scheduler)
     assert isinstance(step, Assigned)
     assert step.node == "n1"
     scheduler.pod_changed(named, plain, 0.0)
@@ -260,9 +262,9 @@ def test_nomination_by_others_counts_at_once() -> None:
 
 def test_pod_nominated_to_removed_node_preempts_elsewhere() -> None:
     placed = {"n0": [pod("low", {"cpu": "4"})], "n1": [pod("middle", {"cpu": "4"}, priority=1)]}
-    scheduler = of(0, 1, placed=placed)
+    scheduler = make_scheduler(0, 1, placed=placed)
     scheduler.pod_changed(None, pod("p", {"cpu": "4"}, priority=9), 0.0)
-    first, _ = ended(scheduler)
+    first, _ = finish(scheduler)
     assert isinstance(first, Unplaced)
     assert first.plan is not None
     assert first.plan.node == "n0"
@@ -279,12 +281,12 @@ def test_pod_nominated_to_removed_node_preempts_elsewhere() -> None:
 
 @pytest.mark.parametrize(("policy", "kept"), [("Never", True), ("PreemptLowerPriority", False)])
 def test_pod_that_never_preempts_keeps_foreign_nomination(policy: str, kept: bool) -> None:
-    scheduler = of(0, placed={"n0": [pod("other", {"cpu": "4"}, priority=9)]})
+    scheduler = make_scheduler(0, placed={"n0": [pod("other", {"cpu": "4"}, priority=9)]})
     asked = {"metadata": {"name": "p", "namespace": "default", "uid": "p"}, "status": {"nominatedNodeName": "n0"}}
     container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
     spec = {"containers": [container], "priority": 5, "preemptionPolicy": policy}
     scheduler.pod_changed(None, Pod.decode(msgspec.json.encode({**asked, "spec": spec})), 0.0)
-    step, _ = ended(scheduler)
+    step, _ = finish(scheduler)
     assert isinstance(step, Unplaced)
     assert step.nominated == (None if kept else "")
     assert (step.queued.nominated, list(scheduler.state.nominated)) == (("n0", ["n0"]) if kept else ("", []))

@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on, and which of them it goes to: tables."""
+"""Filters and scores of the scheduler."""
 
 import json
 from collections import Counter
@@ -67,9 +67,9 @@ def restarting(action: str) -> list[Mapping[str, Any]]:
 
 RESTARTS = {"declaredFeatures": ["Other", "RestartAllContainersOnContainerExits"]}
 ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
-    ("nothing asked", node("a"), pod(), True),
+    ("no requirements", node("a"), pod(), True),
     ("cordoned", node("a", unschedulable=True), pod(), False),
-    ("restarts all, not declared", node("a"), pod(initContainers=restarting("RestartAllContainers")), False),
+    ("restarts all, node lacks the feature", node("a"), pod(initContainers=restarting("RestartAllContainers")), False),
     ("restarts all", node("a", status=RESTARTS), pod(initContainers=restarting("RestartAllContainers")), True),
     ("restarts one", node("a"), pod(initContainers=restarting("Restart")), True),
     (
@@ -82,7 +82,7 @@ ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
     ("tainted, no execute", node("a", taints=[taint("NoExecute")]), pod(), False),
     ("tainted softly", node("a", taints=[taint("PreferNoSchedule")]), pod(), True),
     ("tolerated", node("a", taints=[taint()]), pod(tolerations=tolerating("NoSchedule")), True),
-    ("tolerated otherwise", node("a", taints=[taint()]), pod(tolerations=tolerating("NoExecute")), False),
+    ("tolerated with another effect", node("a", taints=[taint()]), pod(tolerations=tolerating("NoExecute")), False),
     ("selected", node("a", {"d": "x"}), pod(nodeSelector={"d": "x"}), True),
     ("not selected", node("a", {"d": "y"}), pod(nodeSelector={"d": "x"}), False),
     (
@@ -105,7 +105,7 @@ ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
         pod(affinity=requiring({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]})),
         False,
     ),
-    ("all of it", node("a"), pod(requests={"cpu": "4", "memory": "8Gi"}), True),
+    ("all resources", node("a"), pod(requests={"cpu": "4", "memory": "8Gi"}), True),
     ("too much CPU", node("a"), pod(requests={"cpu": "4001m"}), False),
     ("too much memory", node("a"), pod(requests={"memory": "9Gi"}), False),
     ("an extended resource", node("a"), pod(requests={"example.org/gpu": "1"}), False),
@@ -126,7 +126,7 @@ ALONE: Sequence[tuple[str, Node, Pod, bool]] = (
         False,
     ),
     (
-        "an init container beside which nothing runs",
+        "an init container without sidecars",
         node("a"),
         pod(requests={"cpu": "3"}, initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}]),
         True,
@@ -180,13 +180,13 @@ SPREAD: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
         {"n0", "n1", "n2", "n3"},
     ),
     (
-        "of another kind itself",
+        "a pod that its own selector does not match",
         pod("p", topologySpreadConstraints=spread()),
         {"n0": [web("1")]},
         {"n0", "n1", "n2", "n3"},
     ),
     (
-        "those of other namespaces and those that leave count not",
+        "pods of other namespaces and terminating pods do not count",
         web("p", topologySpreadConstraints=spread()),
         {
             "n0": [pod("1", labels={"app": "web"}, meta={"namespace": "other"})],
@@ -195,31 +195,31 @@ SPREAD: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
         {"n0", "n1", "n2", "n3"},
     ),
     (
-        "more domains wanted than there are",
+        "fewer domains than minDomains",
         web("p", topologySpreadConstraints=spread(minDomains=4)),
         {"n0": [web("1")], "n2": [web("2")], "n3": [web("3")]},
         set(),
     ),
     (
-        "as many domains as wanted",
+        "as many domains as minDomains",
         web("p", topologySpreadConstraints=spread(minDomains=3)),
         {"n0": [web("1")], "n2": [web("2")], "n3": [web("3")]},
         {"n0", "n1", "n2", "n3"},
     ),
     (
-        "nodes that are not for the pod are no domains",
+        "nodes that the pod does not fit are not domains",
         web("p", topologySpreadConstraints=spread(), nodeSelector={ZONE: "x"}),
         {"n0": [web("1")]},
         {"n0", "n1"},
     ),
     (
-        "unless it ignores that",
+        "node affinity policy Ignore",
         web("p", topologySpreadConstraints=spread(nodeAffinityPolicy="Ignore"), nodeSelector={ZONE: "x"}),
         {"n0": [web("1")]},
         set(),
     ),
     (
-        "of one version",
+        "matchLabelKeys",
         pod(
             "p",
             labels={"app": "web", "version": "2"},
@@ -228,7 +228,7 @@ SPREAD: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
         {"n0": [pod("1", labels={"app": "web", "version": "1"})]},
         {"n0", "n1", "n2", "n3"},
     ),
-    ("no such label", web("p", topologySpreadConstraints=spread("rack")), {}, set()),
+    ("nodes without the label", web("p", topologySpreadConstraints=spread("rack")), {}, set()),
 )
 
 
@@ -245,14 +245,14 @@ def test_tainted_nodes_are_no_domains_with_honor_policy() -> None:
 
 
 TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
-    ("near nobody", pod(affinity=near("podAffinity")), {}, set()),
-    ("near its own kind, the first", web("p", affinity=near("podAffinity")), {}, {"n0", "n1", "n2", "n3"}),
+    ("no pod to be near", pod(affinity=near("podAffinity")), {}, set()),
+    ("near itself, the first pod", web("p", affinity=near("podAffinity")), {}, {"n0", "n1", "n2", "n3"}),
     ("near", pod(affinity=near("podAffinity")), {"n0": [web("1")]}, {"n0", "n1"}),
     ("on the same node", pod(affinity=near("podAffinity", HOST)), {"n0": [web("1")]}, {"n0"}),
     ("far", pod(affinity=near("podAntiAffinity")), {"n0": [web("1")]}, {"n2", "n3"}),
     ("far from another node", pod(affinity=near("podAntiAffinity", HOST)), {"n0": [web("1")]}, {"n1", "n2", "n3"}),
-    ("disliked", web("p"), {"n0": [pod("1", affinity=near("podAntiAffinity"))]}, {"n2", "n3"}),
-    ("not disliked", pod("p"), {"n0": [pod("1", affinity=near("podAntiAffinity"))]}, {"n0", "n1", "n2", "n3"}),
+    ("repelled by another pod", web("p"), {"n0": [pod("1", affinity=near("podAntiAffinity"))]}, {"n2", "n3"}),
+    ("not repelled", pod("p"), {"n0": [pod("1", affinity=near("podAntiAffinity"))]}, {"n0", "n1", "n2", "n3"}),
     (
         "of another namespace",
         pod(affinity=near("podAffinity", namespaces=["other"])),
@@ -275,7 +275,7 @@ TERMS: Sequence[tuple[str, Pod, Mapping[str, Sequence[Pod]], set[str]]] = (
         {"n3"},
     ),
     (
-        "label keys count as far as the API server merged them",
+        "label keys count as merged by the API server",
         pod("p", labels={"version": "2"}, affinity=near("podAffinity", matchLabelKeys=["version"])),
         {
             "n0": [pod("1", labels={"app": "web", "version": "1"})],
@@ -297,7 +297,7 @@ def test_pod_affinity_and_anti_affinity_limit_nodes(
 
 BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
     (
-        "more is left",
+        "more free resources",
         cluster([node("a"), node("b")], {"a": [pod("1", {"cpu": "1"})]}),
         pod(requests={"cpu": "1"}),
         "b",
@@ -319,7 +319,7 @@ BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
         "b",
     ),
     (
-        "its image",
+        "image is present",
         cluster(
             [
                 node("a"),
@@ -330,7 +330,7 @@ BEST: Sequence[tuple[str, ClusterState, Pod, str]] = (
         "b",
     ),
     (
-        "fewer of its kind",
+        "fewer pods of the same kind",
         cluster(THREE, {"n0": [web("1")], "n1": [web("2")], "n2": [web("3")]}),
         web("p", topologySpreadConstraints=spread(whenUnsatisfiable="ScheduleAnyway")),
         "n3",
@@ -354,7 +354,7 @@ def test_preferred_pod_affinity_is_scored_in_both_directions(kind: str, best: st
 
 
 def asked_of(one: Pod) -> Any:
-    """The affinity of a pod, as somebody wrote it."""
+    """Return the affinity of a pod as plain data."""
     return json.loads(one.raw)["spec"]["affinity"]
 
 

@@ -1,4 +1,4 @@
-"""Who has to go so that a pod finds room: tables."""
+"""Victims of preemption."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,10 +37,10 @@ WEB: Mapping[str, str] = {"app": "web"}
 ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisruptionBudget], Any]] = (
     ("one of two", {"a": [pod_of("1", 1), pod_of("2", 2)]}, pod_of("p", 9), (), ("a", ["1"])),
     ("both", {"a": [pod_of("1", 1), pod_of("2", 2)]}, pod_of("p", 9, "4"), (), ("a", ["1", "2"])),
-    ("nobody of the same priority", {"a": [pod_of("1", 9), pod_of("2", 9)]}, pod_of("p", 9), (), NO_VICTIMS),
+    ("no pod of the same priority", {"a": [pod_of("1", 9), pod_of("2", 9)]}, pod_of("p", 9), (), NO_VICTIMS),
     ("not enough", {"a": [pod_of("1", 1), pod_of("2", 9)]}, pod_of("p", 9, "4"), (), "1 Insufficient cpu."),
     (
-        "who started last goes",
+        "the last started pod",
         {"a": [pod_of("1", 1, started="2026-01-01T00:00:00Z"), pod_of("2", 1, started="2026-01-02T00:00:00Z")]},
         pod_of("p", 9),
         (),
@@ -55,21 +55,21 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
         ("b", ["3"]),
     ),
     (
-        "who is not protected",
+        "the unprotected pod",
         {"a": [pod_of("1", 1, "4", labels=WEB)], "b": [pod_of("2", 4, "4")]},
         pod_of("p", 9),
         (budget(0),),
         ("b", ["2"]),
     ),
     (
-        "protected, but all there is",
+        "protected, but the only choice",
         {"a": [pod_of("1", 1, "4", labels=WEB)]},
         pod_of("p", 9),
         (budget(0),),
         ("a", ["1"]),
     ),
     (
-        "protected ones are spared on one node",
+        "fewer protected pods on one node",
         {"a": [pod_of("1", 1, labels=WEB), pod_of("2", 1)]},
         pod_of("p", 9),
         (budget(0),),
@@ -84,28 +84,28 @@ ROWS: Sequence[tuple[str, Mapping[str, Sequence[Pod]], Pod, Sequence[PodDisrupti
     ),
     ("never", {"a": [pod_of("1", 1, "4")]}, pod_of("p", 9, preemptionPolicy="Never"), (), "not eligible"),
     (
-        "of no use",
+        "not sufficient",
         {"a": [pod_of("1", 1, "4")]},
         pod_of("p", 9, nodeSelector={"d": "x"}),
         (),
         "Preemption is not helpful",
     ),
     (
-        "of no use anywhere, which is all there is to say",
+        "not sufficient on any node",
         {"a": [pod_of("1", 1, "4")]},
         pod_of("p", 9, nodeSelector={"d": "x"}),
         (),
         "0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
     ),
     (
-        "memory that only the more important have",
+        "memory of pods with higher priority",
         {"a": [pod("1", {"memory": "8Gi"}, priority=9), pod("2", {"cpu": "4"}, priority=1)]},
         pod("p", {"cpu": "1", "memory": "1Gi"}, priority=5),
         (),
         "1 Insufficient memory.",
     ),
     (
-        "memory of the less important",
+        "memory of pods with lower priority",
         {"a": [pod("1", {"memory": "8Gi"}, priority=1), pod("2", {"cpu": "4"}, priority=9)]},
         pod("p", {"memory": "1Gi"}, priority=5),
         (),

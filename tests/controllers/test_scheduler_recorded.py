@@ -1,8 +1,8 @@
 """The scheduler places pods as kube-scheduler 1.36 did on the same clusters: `recorded/scheduler.jsonl`.
 
-A row is a cluster, a pod, and the node to which kube-scheduler brought it, empty if it found none. Where one node is
-better than all others, it is that one; equal ones are taken by chance there. `recorded/placements.jsonl` is that for
-pods of several namespaces and priorities, with the pods that had to go and what was said where there was no node.
+A row has a cluster, a pod, and the node that kube-scheduler chose (empty: none). The best node must match;
+kube-scheduler chooses randomly among equal ones. `recorded/placements.jsonl` has pods of several namespaces and
+priorities, with the preempted pods and the message if no node fits.
 """
 
 import copy
@@ -67,7 +67,7 @@ def test_placement_equals_recorded_kube_scheduler(row: Row) -> None:
 
 
 def placed_as(name: str, one: Row) -> Pod:
-    """A pod as the API server stores it."""
+    """Return a pod as the API server stores it."""
     meta, spec = {"namespace": one["namespace"]}, copy.deepcopy(one["spec"])
     merge_label_keys(spec, one["labels"])
     found = pod(name, labels=one["labels"], meta=meta, **spec)

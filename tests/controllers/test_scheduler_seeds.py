@@ -1,8 +1,7 @@
-"""The scheduler without clock through random hours of a small cluster: what holds at every step, and in the end.
+"""The scheduler without a clock in a small simulated cluster with random changes.
 
-At every step: no node has more than it offers; no pod is where another one wants it far, or it wants another one far;
-no pod is given a node while it has one. In the end, when everything was told and there was time: no pod waits that fits
-somewhere beside the pods there are.
+Invariants at every step: no node is overcommitted, anti-affinity holds in both directions, and a pod is bound once. At
+the end, after all updates are delivered: no pod that fits is waiting.
 """
 
 import random
@@ -27,7 +26,7 @@ def far(key: str) -> Any:
 
 
 class FakeCluster:
-    """A server: what there is of nodes and pods, and what the scheduler was told."""
+    """A server with nodes and pods, and the scheduler with its cached state."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -124,7 +123,7 @@ def test_random_hours_place_pods_legally_and_completely(seed: int) -> None:
         fake.chance.choice((fake.add_pod, fake.delete_pod, fake.add_node, fake.step, fake.step, fake.step))()
         fake.check()
     fake.settle()
-    # Nothing waits that would fit if nobody waited for room: a look with all that there is, anew.
+    # No waiting pod fits a fresh state without nominated pods.
     fresh = ClusterState()
     for each in fake.nodes.values():
         fresh.set_node(each)

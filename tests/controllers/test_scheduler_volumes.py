@@ -1,4 +1,4 @@
-"""Where a pod may be because of its volumes, and what is to be done for them there: tables."""
+"""Nodes that the volumes of a pod allow, and the volume plan for a node."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ ZONE = "topology.kubernetes.io/zone"
 Tree = Mapping[str, Any]
 
 
-def on(zone: str) -> Tree:
+def in_zone(zone: str) -> Tree:
     term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
 
@@ -83,7 +83,7 @@ def storage(claims: Sequence[Tree] = (), volumes: Sequence[Tree] = (), **more: A
     )
 
 
-def using(*names: str, name: str = "p", **spec: Any) -> Pod:
+def pod_with(*names: str, name: str = "p", **spec: Any) -> Pod:
     volumes = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in names]
     return pod(name, volumes=volumes, **spec)
 
@@ -92,8 +92,8 @@ def zoned() -> ClusterState:
     return cluster([node("a", {ZONE: "x"}), node("b", {ZONE: "y"})])
 
 
-def found_for(there: Storage, one: Pod, state: ClusterState | None = None) -> tuple[set[str], str]:
-    """The nodes that a pod may be on, and what is said where there are none."""
+def find_nodes(there: Storage, one: Pod, state: ClusterState | None = None) -> tuple[set[str], str]:
+    """Return the nodes that the pod fits, and the message if there is none."""
     state = state or zoned()
     volumes = PodVolumes(one, there, state, disks_of(one))
     want = Wanted("p", requirements_of(one), attached=(volumes,), hindrance=volumes.hindrance)
@@ -113,55 +113,67 @@ ROOMY = {
 }
 COUNTS = {"metadata": {"name": "made"}, "spec": {"storageCapacity": True}}
 ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
-    ("no such claim", storage(), using("c"), set(), 'persistentvolumeclaim "c" not found.'),
+    ("missing claim", storage(), pod_with("c"), set(), 'persistentvolumeclaim "c" not found.'),
     (
-        "going",
+        "claim being deleted",
         storage([claim(deletionTimestamp="2026-01-01T00:00:00Z")]),
-        using("c"),
+        pod_with("c"),
         set(),
         'persistentvolumeclaim "c" is being deleted.',
     ),
     (
         "bound without a pod, later",
         storage([claim(storage_class="now")]),
-        using("c"),
+        pod_with("c"),
         set(),
         "pod has unbound immediate PersistentVolumeClaims.",
     ),
-    ("bound", storage([claim(volume="v")], [volume("v")]), using("c"), {"a", "b"}, ""),
-    ("bound, in reach of some", storage([claim(volume="v")], [volume("v", **on("y"))]), using("c"), {"b"}, ""),
-    ("bound, of a zone", storage([claim(volume="v")], [volume("v", labels={ZONE: "x__z"})]), using("c"), {"a"}, ""),
-    ("to be made anywhere", storage([claim()]), using("c"), {"a", "b"}, ""),
-    ("being made at a node", storage([claim(selected="b")]), using("c"), {"b"}, ""),
+    ("bound", storage([claim(volume="v")], [volume("v")]), pod_with("c"), {"a", "b"}, ""),
     (
-        "to be made in a zone",
+        "bound, reachable from some nodes",
+        storage([claim(volume="v")], [volume("v", **in_zone("y"))]),
+        pod_with("c"),
+        {"b"},
+        "",
+    ),
+    ("bound, of a zone", storage([claim(volume="v")], [volume("v", labels={ZONE: "x__z"})]), pod_with("c"), {"a"}, ""),
+    ("to be provisioned anywhere", storage([claim()]), pod_with("c"), {"a", "b"}, ""),
+    ("being provisioned at a node", storage([claim(selected="b")]), pod_with("c"), {"b"}, ""),
+    (
+        "to be provisioned in a zone",
         storage(
             [claim()],
             late={"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["y"]}]}]},
         ),
-        using("c"),
+        pod_with("c"),
         {"b"},
         "",
     ),
-    ("where there is space", storage([claim()], drivers=[COUNTS], capacities=[SMALL, ROOMY]), using("c"), {"b"}, ""),
+    (
+        "where there is space",
+        storage([claim()], drivers=[COUNTS], capacities=[SMALL, ROOMY]),
+        pod_with("c"),
+        {"b"},
+        "",
+    ),
     (
         "without space",
         storage([claim()], drivers=[COUNTS], capacities=[SMALL]),
-        using("c"),
+        pod_with("c"),
         set(),
         "2 node(s) did not have enough free storage.",
     ),
     (
-        "one that is there",
-        storage([claim(storage_class="local")], [volume("v", storage_class="local", **on("x"))]),
-        using("c"),
+        "an existing volume",
+        storage([claim(storage_class="local")], [volume("v", storage_class="local", **in_zone("x"))]),
+        pod_with("c"),
         {"a"},
         "",
     ),
     (
-        "one that is there is too small",
-        storage([claim(storage_class="local")], [volume("v", "1Gi", storage_class="local", **on("x"))]),
-        using("c"),
+        "an existing volume is too small",
+        storage([claim(storage_class="local")], [volume("v", "1Gi", storage_class="local", **in_zone("x"))]),
+        pod_with("c"),
         set(),
         "2 node(s) didn't find available persistent volumes to bind.",
     ),
@@ -169,14 +181,14 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
         "one volume for two claims",
         storage(
             [claim(storage_class="local"), claim("d", storage_class="local")],
-            [volume("v", storage_class="local"), volume("w", storage_class="local", **on("y"))],
+            [volume("v", storage_class="local"), volume("w", storage_class="local", **in_zone("y"))],
         ),
-        using("c", "d"),
+        pod_with("c", "d"),
         {"b"},
         "",
     ),
     (
-        "as many as a driver can",
+        "as many as the driver allows",
         storage(
             [claim(volume="v")],
             [volume("v", csi=CSI)],
@@ -187,7 +199,7 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
                 }
             ],
         ),
-        using("c"),
+        pod_with("c"),
         {"b"},
         "",
     ),
@@ -196,7 +208,7 @@ ROWS: Sequence[tuple[str, Storage, Pod, set[str], str]] = (
 
 @pytest.mark.parametrize(("there", "one", "nodes", "message"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_allowed_nodes_by_volumes(there: Storage, one: Pod, nodes: set[str], message: str) -> None:
-    assert found_for(there, one) == (nodes, message)
+    assert find_nodes(there, one) == (nodes, message)
 
 
 def test_volume_plan_for_node() -> None:
@@ -204,25 +216,25 @@ def test_volume_plan_for_node() -> None:
         [claim(storage_class="local"), claim("d")],
         [volume("large", "9Gi", storage_class="local"), volume("small", "6Gi", storage_class="local")],
     )
-    state, one = zoned(), using("c", "d")
+    state, one = zoned(), pod_with("c", "d")
     plan = PodVolumes(one, there, state).plan(state.nodes["a"])
     assert [(given.metadata.name, to.metadata.name) for given, to in plan.given] == [("small", "c")]
     assert [made.metadata.name for made in plan.made] == ["d"]
     assert plan.claims == claims_of(one)
-    there.taken["small"] = claims_of(using("other"))[0]
+    there.taken["small"] = claims_of(pod_with("other"))[0]
     plan = PodVolumes(one, there, state).plan(state.nodes["a"])
     assert [given.metadata.name for given, _ in plan.given] == ["large"]
 
 
 def test_read_write_once_pod_claim_is_exclusive() -> None:
     there = storage([claim(volume="v", modes=["ReadWriteOncePod"])], [volume("v")])
-    state, other = zoned(), using("c", name="other")
-    assert found_for(there, using("c"), state) == ({"a", "b"}, "")
+    state, other = zoned(), pod_with("c", name="other")
+    assert find_nodes(there, pod_with("c"), state) == ({"a", "b"}, "")
     state.place(PlacedPod(other, "a", requirements_of(other), claims_of(other)))
-    assert found_for(there, using("c"), state)[0] == set()
+    assert find_nodes(there, pod_with("c"), state)[0] == set()
     imagined = state.nodes["a"].copy()
     imagined.remove(state.pods["other"])
-    assert not PodVolumes(using("c"), there, state).rejects(imagined)
+    assert not PodVolumes(pod_with("c"), there, state).rejects(imagined)
 
 
 def limited(most: int, driver: str = "made") -> Tree:
@@ -242,39 +254,39 @@ OURS, THEIRS = volume("v", csi=CSI), volume("w", csi={**CSI, "volumeHandle": "i"
 MOVED = volume("v", awsElasticBlockStore={"volumeID": "aws://z/vol-1"})
 INLINE = {"name": "d", "awsElasticBlockStore": {"volumeID": "vol-1"}}
 LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
-    "one beside it": (
+    "another volume uses the whole limit": (
         storage([claim(volume="v"), claim("d", volume="w")], [OURS, THEIRS], nodes=[limited(1)]),
-        using("c"),
-        [using("d", name="other")],
+        pod_with("c"),
+        [pod_with("d", name="other")],
         {"b"},
     ),
-    "one that is used already": (
+    "the same volume is in use on the node": (
         storage([claim(volume="v")], [OURS], nodes=[limited(1)]),
-        using("c"),
-        [using("c", name="other")],
+        pod_with("c"),
+        [pod_with("c", name="other")],
         {"a", "b"},
     ),
-    "one that is attached, though nobody uses it": (
+    "one that is attached but not used": (
         storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w")]),
-        using("c"),
+        pod_with("c"),
         [],
         {"b"},
     ),
     "one that is attached elsewhere": (
         storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w", "b")]),
-        using("c"),
+        pod_with("c"),
         [],
         {"a", "b"},
     ),
     "one that is attached, and of another driver": (
         storage([claim(volume="v")], [OURS, THEIRS], nodes=[limited(1)], attachments=[attached("w", attacher="other")]),
-        using("c"),
+        pod_with("c"),
         [],
         {"a", "b"},
     ),
-    "its own that is attached": (
+    "its own attached volume": (
         storage([claim(volume="v")], [OURS], nodes=[limited(1)], attachments=[attached("v")]),
-        using("c"),
+        pod_with("c"),
         [],
         {"a", "b"},
     ),
@@ -285,21 +297,26 @@ LIMITS: dict[str, tuple[Storage, Pod, list[Pod], set[str]]] = {
             nodes=[limited(2)],
             attachments=[attached("w")],
         ),
-        using("c"),
-        [using("d", name="other")],
+        pod_with("c"),
+        [pod_with("d", name="other")],
         {"a", "b"},
     ),
-    "one whose driver moved": (storage([claim(volume="v")], [MOVED], nodes=[limited(0, EBS)]), using("c"), [], {"b"}),
-    "one to be made by a driver that moved": (
-        storage([claim()], late={"provisioner": "kubernetes.io/aws-ebs"}, nodes=[limited(0, EBS)]),
-        using("c"),
+    "one of a migrated driver": (
+        storage([claim(volume="v")], [MOVED], nodes=[limited(0, EBS)]),
+        pod_with("c"),
         [],
         {"b"},
     ),
-    "one of the pod itself": (storage(nodes=[limited(0, EBS)]), pod(volumes=[INLINE]), [], {"b"}),
-    "one of another pod itself": (
+    "one to be provisioned by a migrated driver": (
+        storage([claim()], late={"provisioner": "kubernetes.io/aws-ebs"}, nodes=[limited(0, EBS)]),
+        pod_with("c"),
+        [],
+        {"b"},
+    ),
+    "an inline volume of the pod": (storage(nodes=[limited(0, EBS)]), pod(volumes=[INLINE]), [], {"b"}),
+    "an inline volume of another pod": (
         storage([claim(volume="v")], [volume("v", csi={"driver": EBS, "volumeHandle": "h"})], nodes=[limited(1, EBS)]),
-        using("c"),
+        pod_with("c"),
         [pod("other", volumes=[INLINE])],
         {"b"},
     ),
@@ -311,7 +328,7 @@ def test_volume_limits_of_drivers(there: Storage, one: Pod, others: list[Pod], n
     state = zoned()
     for other in others:
         state.place(PlacedPod(other, "a", requirements_of(other), claims_of(other)))
-    assert found_for(there, one, state)[0] == nodes
+    assert find_nodes(there, one, state)[0] == nodes
 
 
 @pytest.mark.parametrize(
@@ -324,7 +341,7 @@ def test_exclusive_disks_are_not_shared(ours: bool, theirs: bool, nodes: set[str
 
     state, other = zoned(), with_disk("other", theirs)
     state.place(PlacedPod(other, "a", requirements_of(other), (), disks_of(other)))
-    assert found_for(storage(), with_disk("p", ours), state)[0] == nodes
+    assert find_nodes(storage(), with_disk("p", ours), state)[0] == nodes
 
 
 @pytest.mark.parametrize(
@@ -342,4 +359,4 @@ def test_ceph_image_is_identified_across_monitors(theirs: Tree, nodes: set[str])
     other = pod("other", volumes=[{"name": "d", "rbd": theirs}])
     state = zoned()
     state.place(PlacedPod(other, "a", requirements_of(other), (), disks_of(other)))
-    assert found_for(storage(), pod("p", volumes=[{"name": "d", "rbd": ours}]), state)[0] == nodes
+    assert find_nodes(storage(), pod("p", volumes=[{"name": "d", "rbd": ours}]), state)[0] == nodes

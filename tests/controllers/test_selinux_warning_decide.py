@@ -1,4 +1,4 @@
-"""Labels of pods, and which of them are in one another's way."""
+"""SELinux labels of pods, and conflicts between them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is next for a ServiceCIDR, as a table."""
+"""Decisions of the ServiceCIDR controller."""
 
 from itertools import permutations
 
@@ -52,8 +52,10 @@ def test_active_range_gets_finalizer_and_is_ready(finalizers: tuple[str, ...], s
         pytest.param(("10.0.0.0/24",), [other("10.0.0.0/16")], ["10.0.0.7"], RELEASE, id="within a larger one"),
         pytest.param(("10.0.0.0/24",), [other("10.0.0.0/24")], ["10.0.0.7"], RELEASE, id="the same range"),
         pytest.param(("10.0.0.0/24",), [other("10.1.0.0/16")], ["10.0.0.7"], KEEP, id="another range"),
-        pytest.param(("10.0.0.0/24",), [other("10.0.0.0/28")], ["10.0.0.7"], RELEASE, id="a smaller one has it"),
-        pytest.param(("10.0.0.0/24",), [other("10.0.0.0/28")], ["10.0.0.77"], KEEP, id="a smaller one lacks it"),
+        pytest.param(("10.0.0.0/24",), [other("10.0.0.0/28")], ["10.0.0.7"], RELEASE, id="a smaller one contains it"),
+        pytest.param(
+            ("10.0.0.0/24",), [other("10.0.0.0/28")], ["10.0.0.77"], KEEP, id="a smaller one does not contain it"
+        ),
         pytest.param(("10.0.0.0/24",), [other("10.0.0.0/28")], ["10.0.0.15"], KEEP, id="last of a smaller one"),
         pytest.param(
             ("10.0.0.0/24", "fd00::/120"), [other("10.0.0.0/16")], ["10.0.0.7"], RELEASE, id="one family elsewhere"
@@ -68,7 +70,11 @@ def test_active_range_gets_finalizer_and_is_ready(finalizers: tuple[str, ...], s
             ("10.0.0.0/24",), [other("10.0.0.0/28", gone=LONG_AGO)], ["10.0.0.7"], KEEP, id="a smaller one, ending"
         ),
         pytest.param(
-            ("10.0.0.0/24",), [other("10.0.0.0/24", gone=LONG_AGO)], ["10.0.0.7"], RELEASE, id="the last of equals ends"
+            ("10.0.0.0/24",),
+            [other("10.0.0.0/24", gone=LONG_AGO)],
+            ["10.0.0.7"],
+            RELEASE,
+            id="the last of equal ranges is deleted",
         ),
         pytest.param(
             ("10.0.0.0/24",), [other("10.0.0.0/24", name="a", gone=LONG_AGO)], ["10.0.0.7"], KEEP, id="is the last"
@@ -90,7 +96,7 @@ ADDRESSES = ("10.0.0.1", "10.0.0.63", "10.0.0.100", "10.0.0.200")
 
 @given(st.lists(st.sampled_from(RANGES), min_size=1, max_size=4), st.sets(st.sampled_from(ADDRESSES)))
 def test_concurrent_deletion_keeps_every_address_covered(ranges: list[str], addresses: set[str]) -> None:
-    """All are deleted at once, and go as far as they may: what is left has all addresses that any had."""
+    """All ranges are deleted at once; the remaining ones cover all addresses that were covered."""
     every = [range_of(text, name=f"r{number}", gone=LONG_AGO) for number, text in enumerate(ranges)]
     had = _held(every, addresses)
     for order in permutations(every):
@@ -100,9 +106,9 @@ def test_concurrent_deletion_keeps_every_address_covered(ranges: list[str], addr
                 left.remove(one)
         assert _held(left, addresses) == had
     together = [one for one in every if decide(one, every, addresses, GRACE) is not RELEASE]
-    assert _held(together, addresses) == had, "as two managers with old copies would"
+    assert _held(together, addresses) == had, "as two managers with outdated caches would"
 
 
 def _held(ranges: list[ServiceCIDR], addresses: set[str]) -> set[str]:
-    """The addresses that are in one of the ranges: those for which it alone would be kept."""
+    """Return the addresses in the ranges."""
     return {each for each in addresses if any(decide(one, [one], [each], GRACE) is KEEP for one in ranges)}

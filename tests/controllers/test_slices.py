@@ -1,7 +1,7 @@
-"""How endpoints are cut into slices: with few writes, whatever came before.
+"""Division of endpoints into slices with few writes.
 
-After any sequence of changes the slices hold exactly the wanted endpoints, each once, and none more than the limit;
-nothing is written when nothing changed; a change of n endpoints writes at most n slices and those that n new ones need.
+After any changes the slices hold exactly the wanted endpoints, each once, and no slice exceeds the limit. Without a
+change nothing is written. A change of n endpoints writes at most n slices and the slices that n new endpoints need.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def wanted(**groups: Iterable[Endpoint]) -> dict[SliceGroup, dict[SliceIdentity,
 
 
 class FakeServer:
-    """The slices there are, as an API server keeps them."""
+    """The existing slices, stored like on an API server."""
 
     def __init__(self) -> None:
         self.slices: dict[str, EndpointSlice] = {}
@@ -44,7 +44,7 @@ class FakeServer:
         writes = style.writes(arrangement, dict)
         for slice_ in writes.create:
             self._made += 1
-            name = f"web-{self._made * 7 % 1000:03}"  # not in the order they were made in, and no two alike
+            name = f"web-{self._made * 7 % 1000:03}"  # unique, and not in the order of creation
             self.slices[name] = replace(slice_, metadata=replace(slice_.metadata, name=name))
         for slice_ in writes.update:
             assert slice_.address_type == self.slices[slice_.metadata.name].address_type
@@ -78,13 +78,15 @@ def test_new_slices_are_full_except_one() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "sizes", "writes"),
     [
-        pytest.param(some(15), some(17), [7, 10], 1, id="what fits goes into one slice that is there"),
-        pytest.param(some(18), some(23), [5, 8, 10], 1, id="what does not fit as a whole gets a new one"),
-        pytest.param(some(20), some(19, start=1), [9, 10], 1, id="what is gone leaves a hole"),
-        pytest.param(some(20), some(22, start=1), [2, 10, 10], 2, id="a slice that changes is filled"),
-        pytest.param(some(20), some(10), [10], 1, id="a slice without endpoints goes"),
-        pytest.param(some(20), [*some(10), *some(3, start=50)], [3, 10], 1, id="or takes what is new"),
-        pytest.param(some(5), [endpoint(n, ready=n > 0) for n in range(5)], [5], 1, id="an endpoint turns"),
+        pytest.param(some(15), some(17), [7, 10], 1, id="fitting endpoints go into one existing slice"),
+        pytest.param(some(18), some(23), [5, 8, 10], 1, id="endpoints that do not fit get a new slice"),
+        pytest.param(some(20), some(19, start=1), [9, 10], 1, id="removed endpoints leave room"),
+        pytest.param(some(20), some(22, start=1), [2, 10, 10], 2, id="a changed slice is filled"),
+        pytest.param(some(20), some(10), [10], 1, id="an empty slice is deleted"),
+        pytest.param(some(20), [*some(10), *some(3, start=50)], [3, 10], 1, id="an empty slice takes new endpoints"),
+        pytest.param(
+            some(5), [endpoint(n, ready=n > 0) for n in range(5)], [5], 1, id="an endpoint changes its readiness"
+        ),
         pytest.param(some(5), some(5)[::-1], [5], 0, id="another order is no change"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The steps, the claims, the pods and the status of a stateful set, as tables."""
+"""Decisions of the StatefulSet controller: steps, claims, pods and status."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -60,7 +60,7 @@ def pod(ordinal: int, form: str = "R", *claims: str) -> Pod:
 
 
 def pods(forms: str, start: int = 0) -> dict[int, Pod]:
-    """Pods from the number `start` on; a dot stands for one that is missing."""
+    """Return pods from the ordinal `start` on; a dot is a missing pod."""
     return {number: pod(number, form) for number, form in enumerate(forms.split(), start) if form != "."}
 
 
@@ -70,7 +70,7 @@ SIGNS = {PodVerb.CREATE: "+", PodVerb.DELETE: "-", PodVerb.REPAIR: "~"}
 def steps(
     of: StatefulSet, there: Mapping[int, Pod], claims: Sequence[PersistentVolumeClaim] = (), *, limits: bool = False
 ) -> str:
-    """The steps in order, rows divided by a bar."""
+    """Return the steps in order, with groups separated by a bar."""
     found = {claim.metadata.name: claim for claim in claims}
     rows = decide(StatefulSetState(of, there, found.get, NEW, NOW, limits))
     return " | ".join(" ".join(f"{SIGNS[step.action]}{step.ordinal}" for step in row) for row in rows if row)
@@ -91,13 +91,13 @@ def steps(
         pytest.param(3, "Fx . R", "", "+1", id="one that has ended is being deleted"),
         pytest.param(1, "R R R R", "-3", "-3 -2 -1", id="too many"),
         pytest.param(1, "R R R Rx", "", "-2 -1", id="too many, and one goes already"),
-        pytest.param(1, "u R R", "", "-2 -1", id="one that is to stay is not ready"),
-        pytest.param(1, ". R R", "+0", "+0 | -2 -1", id="one that is to stay is missing"),
+        pytest.param(1, "u R R", "", "-2 -1", id="one to keep is not ready"),
+        pytest.param(1, ". R R", "+0", "+0 | -2 -1", id="one to keep is missing"),
         pytest.param(1, "R R u", "-2", "-2 -1", id="the one to go is the only one that is not ready"),
         pytest.param(1, "R u R", "-2", "-2 -1", id="a lower one to go is not ready"),
         pytest.param(1, "R u u", "", "-2 -1", id="two to go are not ready, the lower one first"),
         pytest.param(1, "R u F", "-2", "-2 -1", id="one that has ended never becomes ready"),
-        pytest.param(0, "R", "-0", "-0", id="none are wanted"),
+        pytest.param(0, "R", "-0", "-0", id="no replicas"),
     ],
 )  # fmt: skip
 def test_pods_are_created_and_deleted_in_order(replicas: int, there: str, ordered: str, parallel: str) -> None:
@@ -132,8 +132,8 @@ def test_ordered_set_waits_for_available_pods() -> None:
     [
         pytest.param({}, "R' R' R'", "-2", "-2", id="the last first"),
         pytest.param({}, "R' R' R", "-1", "-1", id="the next"),
-        pytest.param({}, "R' R' Rx", "", "", id="one goes"),
-        pytest.param({}, "R' R' R'x", "", "", id="one of before goes"),
+        pytest.param({}, "R' R' Rx", "", "", id="one is being deleted"),
+        pytest.param({}, "R' R' R'x", "", "", id="one of the former template is being deleted"),
         pytest.param({}, "R' R' u", "", "", id="one is not ready"),
         pytest.param({}, "R' R' .", "+2", "+2", id="one is missing"),
         pytest.param({}, "R' R' P'", "", "-2", id="stuck: one of a broken template"),
@@ -154,14 +154,14 @@ def test_update_replaces_one_pod_at_a_time(strategy: Any, there: str, ordered: s
 @pytest.mark.parametrize(
     ("strategy", "there", "ordered", "parallel"),
     [
-        pytest.param({}, "R' R' R' R'", "-3", "-3", id="one where nothing is said"),
+        pytest.param({}, "R' R' R' R'", "-3", "-3", id="default"),
         pytest.param(rolling(maxUnavailable=2), "R' R' R' R'", "-3 -2", "-3 -2", id="two"),
         pytest.param(rolling(maxUnavailable="50%"), "R' R' R' R'", "-3 -2", "-3 -2", id="a half"),
-        pytest.param(rolling(maxUnavailable="10%"), "R' R' R' R'", "-3", "-3", id="one at least"),
+        pytest.param(rolling(maxUnavailable="10%"), "R' R' R' R'", "-3", "-3", id="at least one"),
         pytest.param(rolling(maxUnavailable=9), "R' R' R' R'", "-3 -2 -1 -0", "-3 -2 -1 -0", id="more than there are"),
         pytest.param(rolling(maxUnavailable=3, partition=2), "R' R' R' R'", "-3 -2", "-3 -2", id="with a partition"),
         pytest.param(rolling(maxUnavailable=2), "R' R' R' Rx", "", "-2", id="one is not available"),
-        pytest.param(rolling(maxUnavailable=2), "R' R' u P'", "", "", id="as many as may be are not"),
+        pytest.param(rolling(maxUnavailable=2), "R' R' u P'", "", "", id="as many as allowed are unavailable"),
         pytest.param(rolling(maxUnavailable=2), "R' R' R' .", "+3", "+3 | -2", id="one is missing"),
         pytest.param(rolling(maxUnavailable=2), "R' R' R R'", "-3 -1", "-3 -1", id="one is of the present template"),
     ],
@@ -211,19 +211,19 @@ LOOSE = reference("StatefulSet", "web", "the set", controller=None)
     ("scaled", "deleted", "before", "staying", "going"),
     [
         pytest.param("Retain", "Retain", (), (), (), id="kept"),
-        pytest.param("Retain", "Delete", (), (SET,), (SET,), id="goes with the set"),
-        pytest.param("Delete", "Retain", (), (), (POD,), id="goes with the pod"),
-        pytest.param("Delete", "Delete", (), (SET,), (POD,), id="goes with either"),
+        pytest.param("Retain", "Delete", (), (SET,), (SET,), id="deleted with the set"),
+        pytest.param("Delete", "Retain", (), (), (POD,), id="deleted with the pod"),
+        pytest.param("Delete", "Delete", (), (SET,), (POD,), id="deleted with either"),
         pytest.param("Retain", "Retain", (SET,), (), (), id="kept from now on"),
-        pytest.param("Retain", "Delete", (POD,), (SET,), (SET,), id="the pod stays after all"),
-        pytest.param("Delete", "Delete", (SET,), (SET,), (POD,), id="the pod goes for good"),
-        pytest.param("Retain", "Delete", (GUEST,), (GUEST, SET), (GUEST, SET), id="others stay"),
+        pytest.param("Retain", "Delete", (POD,), (SET,), (SET,), id="the pod is kept"),
+        pytest.param("Delete", "Delete", (SET,), (SET,), (POD,), id="the pod is deleted"),
+        pytest.param("Retain", "Delete", (GUEST,), (GUEST, SET), (GUEST, SET), id="other owners stay"),
         pytest.param("Retain", "Delete", (LOOSE,), (SET,), (SET,), id="the set does not control it"),
-        pytest.param("Delete", "Delete", (OTHER, SET), (OTHER,), (OTHER,), id="somebody else controls it"),
-        pytest.param("Delete", "Delete", (OTHER,), (OTHER,), (OTHER,), id="somebody else alone"),
-        pytest.param("Retain", "Retain", (OTHER, SET), (OTHER,), (OTHER,), id="somebody else, and it is kept"),
-        pytest.param("Delete", "Delete", (FORMER_SET,), (FORMER_SET,), (FORMER_SET,), id="of a set of before"),
-        pytest.param("Retain", "Retain", (FORMER_POD,), (FORMER_POD,), (FORMER_POD,), id="of a pod of before"),
+        pytest.param("Delete", "Delete", (OTHER, SET), (OTHER,), (OTHER,), id="another controller"),
+        pytest.param("Delete", "Delete", (OTHER,), (OTHER,), (OTHER,), id="another owner only"),
+        pytest.param("Retain", "Retain", (OTHER, SET), (OTHER,), (OTHER,), id="another owner, and it is retained"),
+        pytest.param("Delete", "Delete", (FORMER_SET,), (FORMER_SET,), (FORMER_SET,), id="of a former set"),
+        pytest.param("Retain", "Retain", (FORMER_POD,), (FORMER_POD,), (FORMER_POD,), id="of a former pod"),
     ],
 )  # fmt: skip
 def test_owners_of_claim_by_retention_policy(scaled: str, deleted: str, before: Any, staying: Any, going: Any) -> None:
@@ -242,11 +242,11 @@ def test_owners_of_claim_by_retention_policy(scaled: str, deleted: str, before: 
         pytest.param(
             policy("Retain", "Delete"), {0: pod(0, "R", "data")}, (claim(0),), "~0 +1", "~0 +1", id="other policy"
         ),
-        pytest.param(policy("Delete", "Retain"), {}, (claim(0, FORMER_POD),), "", "+1", id="goes with the pod before"),
+        pytest.param(policy("Delete", "Retain"), {}, (claim(0, FORMER_POD),), "", "+1", id="was deleted with the pod"),
         pytest.param(policy("Retain", "Delete"), {}, (claim(0, FORMER_POD),), "+0", "+0 +1", id="may be used again"),
         pytest.param(
             {"replicas": 0, **policy("Delete", "Retain")},
-            {0: pod(0, "R", "data")}, (claim(0),), "~0 | -0", "~0 | -0", id="of a pod that is to go",
+            {0: pod(0, "R", "data")}, (claim(0),), "~0 | -0", "~0 | -0", id="of a pod to delete",
         ),
     ],
 )  # fmt: skip
@@ -327,7 +327,7 @@ def test_identity_patch_adds_missing_labels_and_volumes() -> None:
     [
         pytest.param(rolling(partition=2), 0, [5, 6], id="below the partition"),
         pytest.param(rolling(), 3, [], id="no partition"),
-        pytest.param({"updateStrategy": {"type": "RollingUpdate"}}, 1, [5], id="as many as are of it"),
+        pytest.param({"updateStrategy": {"type": "RollingUpdate"}}, 1, [5], id="as many as have it"),
         pytest.param({"updateStrategy": {"type": "OnDelete"}}, 3, [], id="on deletion"),
     ],
 )
@@ -352,7 +352,7 @@ def test_former_template_is_read_from_its_revision() -> None:
     ("there", "replicas", "ready", "available", "current", "updated", "revision"),
     [
         pytest.param("R' R' R", 3, 3, 3, 2, 1, OLD, id="under way"),
-        pytest.param("R' R'x R", 3, 3, 3, 1, 1, OLD, id="one goes"),
+        pytest.param("R' R'x R", 3, 3, 3, 1, 1, OLD, id="one is being deleted"),
         pytest.param("R N P", 3, 2, 1, 0, 3, OLD, id="some are not available"),
         pytest.param("R N R", 3, 3, 2, 3, 3, NEW, id="all are of the present template and ready"),
         pytest.param("R R R R", 4, 4, 4, 0, 4, OLD, id="one is too many"),

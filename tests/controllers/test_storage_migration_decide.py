@@ -1,4 +1,4 @@
-"""What is decided of migrations, of storage versions, and of trust bundles, as tables."""
+"""Decisions about storage migrations, storage versions and trust bundles."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""How long a pod endures the taints of its node, as tables."""
+"""How long a pod tolerates the taints of its node."""
 
 from collections.abc import Mapping
 
@@ -33,28 +33,28 @@ def added(key: str, when: str) -> Taint:
 @pytest.mark.parametrize(
     ("taints", "tolerations", "before", "expected"),
     [
-        # No taints, or all tolerated for good.
+        # No taints, or all are tolerated forever.
         ((), (), {}, None),
         ((), (), {"k": 10.0}, None),
         ((taint("k"),), (forever(),), {"k": 10.0}, None),
-        # Not tolerated: due at once.
+        # Not tolerated: evicted at once.
         ((taint("k"),), (), {}, ({"k": 100.0}, 100.0)),
         ((taint("k"), taint("l")), (forever(),), {}, ({"l": 100.0}, 100.0)),
         ((taint("k"), taint("l")), (limited(60),), {"k": 90.0}, ({"k": 90.0, "l": 100.0}, 100.0)),
         ((taint("k"),), (limited(-1),), {}, ({"k": 100.0}, 100.0)),
-        # For a time: from when it was noticed.
+        # Tolerated for a time, from when the taint was noticed.
         ((taint("k"),), (limited(60),), {}, ({"k": 100.0}, 160.0)),
         ((taint("k"),), (limited(60),), {"k": 70.0}, ({"k": 70.0}, 130.0)),
-        # Several: the one that runs out first decides, each from its own beginning.
+        # Several taints: the earliest expiry decides, each from its own start.
         ((taint("k"), taint("l")), (limited(60), limited(20, "l")), {"k": 70.0}, ({"k": 70.0, "l": 100.0}, 120.0)),
         ((taint("k"), taint("l")), (limited(60), limited(90, "l")), {"k": 70.0}, ({"k": 70.0, "l": 100.0}, 130.0)),
-        # One of several goes: what is left counts, not what decided before.
+        # One of several is removed: the remaining ones decide.
         ((taint("k"),), (limited(60), limited(20, "l")), {"k": 70.0, "l": 80.0}, ({"k": 70.0}, 130.0)),
-        # A changed toleration counts from the same beginning; another taint, anew.
+        # A changed toleration keeps the start time; another taint starts a new one.
         ((taint("k"),), (limited(3600),), {"k": 70.0}, ({"k": 70.0}, 3670.0)),
         ((taint("k"),), (limited(10),), {"k": 70.0}, ({"k": 70.0}, 80.0)),
         ((taint("k"),), (limited(60),), {"l": 70.0}, ({"k": 100.0}, 160.0)),
-        # A taint that changes its value goes on; one that was added at another time is another one.
+        # A taint with a new value keeps its start; one added at another time is a new one.
         ((taint("k", "2"),), (limited(60),), {"k": 70.0}, ({"k": 70.0}, 130.0)),
         ((added("k", "2026-01-01T00:00:09Z"),), (limited(60),), {"k": 70.0}, ({"k": 100.0}, 160.0)),
     ],

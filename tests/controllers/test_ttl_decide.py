@@ -1,4 +1,4 @@
-"""Which step of the table of sizes is right, as a table."""
+"""The TTL annotation by the number of nodes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which pods a node takes, and how it says why not."""
+"""Which pods a virtual node admits, and the message of a refusal."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ def pod(name: str = "p", *, status: Tree | None = None, labels: Tree | None = No
     return Pod.decode(msgspec.json.encode({"metadata": meta, "spec": given, "status": status or {}}))
 
 
-def asking(amounts: Tree, **more: Any) -> Pod:
+def requesting(amounts: Tree, **more: Any) -> Pod:
     return pod(containers=[{"name": "main", "image": "i", "resources": {"requests": amounts}}], **more)
 
 
-def of_port(number: int, address: str = "", name: str = "p") -> Pod:
+def pod_with_port(number: int, address: str = "", name: str = "p") -> Pod:
     ports = [{"containerPort": 80, "hostPort": number, "hostIP": address}]
     return pod(name, containers=[{"name": "main", "image": "i", "ports": ports}])
 
@@ -38,7 +38,7 @@ def node(*taints: Tree, pressures: tuple[str, ...] = ()) -> Node:
     return Node.decode(msgspec.json.encode(tree))
 
 
-def only(operator: str, *values: str) -> Tree:
+def node_affinity(operator: str, *values: str) -> Tree:
     terms = [{"matchExpressions": [{"key": "disk", "operator": operator, "values": list(values)}]}]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
@@ -46,16 +46,21 @@ def only(operator: str, *values: str) -> Tree:
 BEST_EFFORT = {"qosClass": "BestEffort"}
 GONE = {"key": "gone", "effect": "NoExecute"}
 TOLERATES = [{"key": "gone", "operator": "Exists"}]
-FULL = [asking({"cpu": "1500m", "memory": "3Gi"})]
+FULL = [requesting({"cpu": "1500m", "memory": "3Gi"})]
 CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
-    "it fits": (asking({"cpu": "500m", "memory": "1Gi"}), node(), FULL, ""),
-    "too little CPU": (asking({"cpu": "501m"}), node(), FULL, "OutOfcpu"),
-    "too little memory": (asking({"memory": "2Gi"}), node(), FULL, "OutOfmemory"),
-    "too little storage": (asking({"ephemeral-storage": "11Gi"}), node(), [], "OutOfephemeral-storage"),
+    "it fits": (requesting({"cpu": "500m", "memory": "1Gi"}), node(), FULL, ""),
+    "too little CPU": (requesting({"cpu": "501m"}), node(), FULL, "OutOfcpu"),
+    "too little memory": (requesting({"memory": "2Gi"}), node(), FULL, "OutOfmemory"),
+    "too little storage": (requesting({"ephemeral-storage": "11Gi"}), node(), [], "OutOfephemeral-storage"),
     "too many pods": (pod(), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
-    "too many pods come first": (asking({"cpu": "9"}), node(), [pod("a"), pod("b"), pod("c")], "OutOfpods"),
-    "a resource by devices of a class": (
-        asking(
+    "the pod limit is checked first": (
+        requesting({"cpu": "9"}),
+        node(),
+        [pod("a"), pod("b"), pod("c")],
+        "OutOfpods",
+    ),
+    "an extended resource of a device class": (
+        requesting(
             {"deviceclass.resource.kubernetes.io/gpu": "2"},
             status={
                 "extendedResourceClaimStatus": {
@@ -67,53 +72,58 @@ CASES: dict[str, tuple[Pod, Node, list[Pod], str]] = {
         [],
         "",
     ),
-    "a resource by devices of a class, but none were given": (
-        asking({"deviceclass.resource.kubernetes.io/gpu": "2"}),
+    "an extended resource of a device class, not allocated": (
+        requesting({"deviceclass.resource.kubernetes.io/gpu": "2"}),
         node(),
         [],
         "OutOfdeviceclass.resource.kubernetes.io/gpu",
     ),
-    "an extended resource of which there is too little": (
-        asking({"example.org/card": "2"}),
+    "too little of an extended resource": (
+        requesting({"example.org/card": "2"}),
         node(),
         [],
         "OutOfexample.org/card",
     ),
-    "one that the node knows nothing of": (asking({"example.org/other": "2"}), node(), [], ""),
-    "pages": (asking({"hugepages-2Mi": "2Mi"}), node(), [], "OutOfhugepages-2Mi"),
+    "an unknown extended resource": (requesting({"example.org/other": "2"}), node(), [], ""),
+    "pages": (requesting({"hugepages-2Mi": "2Mi"}), node(), [], "OutOfhugepages-2Mi"),
     "another node is selected": (pod(nodeSelector={"disk": "hdd"}), node(), [], "NodeAffinity"),
-    "one like this is": (pod(nodeSelector={"disk": "ssd"}), node(), [], ""),
-    "affinity to others": (pod(affinity=only("NotIn", "ssd")), node(), [], "NodeAffinity"),
-    "resources come before affinity": (asking({"cpu": "3"}, nodeSelector={"disk": "hdd"}), node(), [], "OutOfcpu"),
-    "a port that is taken": (of_port(80), node(), [of_port(80, "10.0.0.1")], "NodePorts"),
-    "the port of another address": (of_port(80, "10.0.0.2"), node(), [of_port(80, "10.0.0.1")], ""),
+    "this node is selected": (pod(nodeSelector={"disk": "ssd"}), node(), [], ""),
+    "affinity to other nodes": (pod(affinity=node_affinity("NotIn", "ssd")), node(), [], "NodeAffinity"),
+    "resources are checked before affinity": (
+        requesting({"cpu": "3"}, nodeSelector={"disk": "hdd"}),
+        node(),
+        [],
+        "OutOfcpu",
+    ),
+    "a port that is taken": (pod_with_port(80), node(), [pod_with_port(80, "10.0.0.1")], "NodePorts"),
+    "the port of another address": (pod_with_port(80, "10.0.0.2"), node(), [pod_with_port(80, "10.0.0.1")], ""),
     "a taint": (pod(), node(GONE), [], "TaintToleration"),
-    "one that is tolerated": (pod(tolerations=TOLERATES), node(GONE), [], ""),
-    "one for schedulers": (pod(), node({**GONE, "effect": "NoSchedule"}), [], ""),
-    "a system by label": (
+    "a tolerated taint": (pod(tolerations=TOLERATES), node(GONE), [], ""),
+    "a NoSchedule taint": (pod(), node({**GONE, "effect": "NoSchedule"}), [], ""),
+    "another operating system by label": (
         pod(labels={"kubernetes.io/os": "windows"}),
         node(),
         [],
         "PodOSSelectorNodeLabelDoesNotMatch",
     ),
-    "a system": (pod(os={"name": "windows"}), node(), [], "PodOSNotSupported"),
-    "this system": (pod(os={"name": "linux"}, labels={"kubernetes.io/os": "linux"}), node(), [], ""),
-    "pressure of disks": (asking({"cpu": "1"}), node(pressures=("DiskPressure",)), [], "Evicted"),
-    "no pressure for critical pods": (pod(priority=CRITICAL), node(pressures=("DiskPressure", "PIDPressure")), [], ""),
-    "pressure of memory": (pod(status=BEST_EFFORT), node(pressures=("MemoryPressure",)), [], "Evicted"),
-    "it is for those that request nothing": (
+    "another operating system": (pod(os={"name": "windows"}), node(), [], "PodOSNotSupported"),
+    "the same operating system": (pod(os={"name": "linux"}, labels={"kubernetes.io/os": "linux"}), node(), [], ""),
+    "disk pressure": (requesting({"cpu": "1"}), node(pressures=("DiskPressure",)), [], "Evicted"),
+    "disk pressure, critical pod": (pod(priority=CRITICAL), node(pressures=("DiskPressure", "PIDPressure")), [], ""),
+    "memory pressure": (pod(status=BEST_EFFORT), node(pressures=("MemoryPressure",)), [], "Evicted"),
+    "memory pressure, pod with requests": (
         pod(status={"qosClass": "Burstable"}),
         node(pressures=("MemoryPressure",)),
         [],
         "",
     ),
-    "and do not tolerate it": (
+    "memory pressure, tolerated": (
         pod(status=BEST_EFFORT, tolerations=[{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}]),
         node(pressures=("MemoryPressure",)),
         [],
         "",
     ),
-    "pressure of both": (
+    "disk and memory pressure": (
         pod(status={"qosClass": "Burstable"}),
         node(pressures=("MemoryPressure", "DiskPressure")),
         [],
@@ -129,7 +139,7 @@ def test_pod_is_refused_with_reason(asks: Pod, there: Node, others: list[Pod], r
 
 
 def test_refusal_message_contains_amounts() -> None:
-    found = refusal_of(asking({"cpu": "1"}), node(), room_of(ROOM), [requirements_of(one) for one in FULL])
+    found = refusal_of(requesting({"cpu": "1"}), node(), room_of(ROOM), [requirements_of(one) for one in FULL])
     assert found is not None
     assert found.message == "the pod asks for 1000 thousandths of cpu, and 1500 of 2000 are taken"
 
@@ -164,21 +174,21 @@ def test_admitted_pods_occupy_node_until_they_end() -> None:
 
 
 def taking(name: str, qos: str, priority: int = 0, **amounts: str) -> Occupant:
-    one = asking(amounts, status={"qosClass": qos}, priority=priority)
+    one = requesting(amounts, status={"qosClass": qos}, priority=priority)
     return Occupant(msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, name=name)),
                     requirements_of(one))  # fmt: skip
 
 
 GUARANTEED, BURSTABLE = "Guaranteed", "Burstable"
 VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
-    "nobody may": ({"cpu": 1}, [taking("a", BURSTABLE, CRITICAL, cpu="1")], None),
+    "no pod may be evicted": ({"cpu": 1}, [taking("a", BURSTABLE, CRITICAL, cpu="1")], None),
     "not enough": ({"cpu": 1500}, [taking("a", BURSTABLE, cpu="1")], None),
     "burstable ones before guaranteed ones": (
         {"cpu": 500},
         [taking("a", GUARANTEED, cpu="500m"), taking("b", BURSTABLE, cpu="1")],
         ["b"],
     ),
-    "guaranteed ones for what others do not free": (
+    "guaranteed ones if others do not free enough": (
         {"cpu": 1500},
         [taking("a", GUARANTEED, cpu="500m"), taking("b", BURSTABLE, cpu="1"), taking("c", GUARANTEED, cpu="2")],
         ["a", "b"],
@@ -188,12 +198,12 @@ VICTIMS: dict[str, tuple[dict[str, int], list[Occupant], list[str] | None]] = {
         [taking("a", BURSTABLE, cpu="500m"), taking("b", BURSTABLE, cpu="500m"), taking("c", BURSTABLE, cpu="1")],
         ["c"],
     ),
-    "the smallest that will do": (
+    "the smallest sufficient ones": (
         {"cpu": 500},
         [taking("a", BURSTABLE, cpu="2"), taking("b", BURSTABLE, cpu="600m"), taking("c", BURSTABLE, cpu="400m")],
         ["b"],
     ),
-    "places for pods": ({"pods": 1}, [taking("a", BURSTABLE, cpu="1"), taking("b", "BestEffort")], ["b"]),
+    "the pod limit": ({"pods": 1}, [taking("a", BURSTABLE, cpu="1"), taking("b", "BestEffort")], ["b"]),
     "several resources": (
         {"cpu": 500, "memory": 1024},
         [taking("a", BURSTABLE, cpu="1"), taking("b", BURSTABLE, memory="1Ki"), taking("c", BURSTABLE, cpu="4")],
@@ -210,7 +220,7 @@ def test_victims_for_critical_pod(lacking: dict[str, int], there: list[Occupant]
 
 def test_critical_pod_that_cannot_run_evicts_none() -> None:
     there = [requirements_of(one) for one in FULL]
-    asked = asking({"cpu": "1"}, priority=CRITICAL)
+    asked = requesting({"cpu": "1"}, priority=CRITICAL)
     assert refusal_of(asked, node(), room_of(ROOM), there) == (
         "OutOfcpu",
         "the pod asks for 1000 thousandths of cpu, and 1500 of 2000 are taken",

@@ -1,4 +1,4 @@
-"""The life of a pod on a virtual node, second by second."""
+"""Lifecycle of a pod on a virtual node, second by second."""
 
 import math
 
@@ -34,8 +34,8 @@ SIDECAR = container("side", restartPolicy="Always")
 EXIT_0 = {f"{NOTE}/exit-code": "0", f"{NOTE}/run-for": "5s"}
 LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
     "a pod runs": (pod(), SHIPPED, ["0: Running, main ready"]),
-    "it starts slowly": (pod(), with_stages(SLOW), ["0: Pending, main ContainerCreating", "3: Running, main ready"]),
-    "init containers one by one": (
+    "a slow start": (pod(), with_stages(SLOW), ["0: Pending, main ContainerCreating", "3: Running, main ready"]),
+    "init containers run in sequence": (
         pod(initContainers=[INIT, container("second")]),
         with_stages({**SLOW, "of": ["init"]}),
         [
@@ -44,7 +44,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
             "6: Running, init exit 0, second exit 0, main ready",
         ],
     ),
-    "an init container that fails is tried again": (
+    "a failing init container is restarted": (
         pod(initContainers=[INIT]),
         with_stages(
             {"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2, "maxRestarts": 1}
@@ -54,12 +54,12 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
             "10: Running, init exit 0**, main ready",
         ],
     ),
-    "an init container that fails for good": (
+    "an init container fails without restart": (
         pod(initContainers=[INIT], restartPolicy="Never"),
         with_stages({"name": "f", "of": ["init"], "from": ["running"], "to": "terminated", "exitCode": 2}),
         ["0: Failed, init exit 2, main PodInitializing"],
     ),
-    "a sidecar comes before the others and goes after them": (
+    "a sidecar starts before the others and ends after them": (
         pod(initContainers=[SIDECAR], annotations=EXIT_0, restartPolicy="Never"),
         with_stages({"name": "s", "of": ["sidecar"], "from": ["stopping"], "to": "terminated", "delay": "2s"}),
         [
@@ -78,7 +78,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main started"],
     ),
-    "one whose command succeeds": (
+    "a probe whose command succeeds": (
         pod(container(readinessProbe={"initialDelaySeconds": 2, "exec": {"command": ["sh", "-c", "exit 0"]}})),
         SHIPPED,
         ["0: Running, main started", "2: Running, main ready"],
@@ -88,7 +88,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main running", "12: Failed, main exit 137"],
     ),
-    "one that succeeds with its last try": (
+    "a startup probe that succeeds at its last attempt": (
         pod(
             container(startupProbe={"failureThreshold": 4, "periodSeconds": 5}),
             annotations={f"{NOTE}/started-after": "14s"},
@@ -96,7 +96,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main running", "15: Running, main ready"],
     ),
-    "one that would succeed too late": (
+    "a startup probe that would succeed too late": (
         pod(
             container(startupProbe={"failureThreshold": 3, "periodSeconds": 5}),
             annotations={f"{NOTE}/started-after": "14s"},
@@ -105,7 +105,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main running", "10: Failed, main exit 137"],
     ),
-    "a container without that probe has started at once": (
+    "a container without startup probe has started at once": (
         pod(annotations={f"{NOTE}/started-after": "14s", f"{NOTE}/unhealthy-after": "1s"}),
         SHIPPED,
         ["0: Running, main ready"],
@@ -115,8 +115,8 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main ready", "14: Failed, main exit 137"],
     ),
-    "one that succeeds": (pod(container(livenessProbe={})), SHIPPED, ["0: Running, main ready"]),
-    "one that fails after a time": (
+    "a liveness probe that succeeds": (pod(container(livenessProbe={})), SHIPPED, ["0: Running, main ready"]),
+    "a liveness probe that fails after a time": (
         pod(
             container(livenessProbe={"periodSeconds": 4, "failureThreshold": 2}),
             annotations={f"{NOTE}/unhealthy-after": "9s"},
@@ -125,7 +125,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main ready", "16: Failed, main exit 137"],
     ),
-    "one that waits for the startup probe": (
+    "a liveness probe that waits for the startup probe": (
         pod(
             container(
                 startupProbe={"failureThreshold": 9, "periodSeconds": 5},
@@ -142,7 +142,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Succeeded, main exit 0"],
     ),
-    "a job's command says how long it takes and how it ends": (
+    "the command of a job sets its duration and exit code": (
         pod(container(command=["sh", "-c"], args=["sleep 20; exit 3"]), owner="Job", restartPolicy="Never"),
         SHIPPED,
         ["0: Running, main ready", "20: Failed, main exit 3"],
@@ -152,7 +152,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main ready"],
     ),
-    "one that fails at once": (
+    "a command that fails at once": (
         pod(container(command=["/bin/false"]), owner="Job", restartPolicy="Never"),
         SHIPPED,
         ["0: Failed, main exit 1"],
@@ -162,12 +162,12 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main ready", "5: Failed, main exit 1"],
     ),
-    "one that ends well is not started again on failure": (
+    "exit code 0 is not restarted with OnFailure": (
         pod(annotations=EXIT_0, restartPolicy="OnFailure"),
         SHIPPED,
         ["0: Running, main ready", "5: Succeeded, main exit 0"],
     ),
-    "a rule of restarts": (
+    "a restart policy rule": (
         pod(
             container(
                 restartPolicy="Never",
@@ -186,7 +186,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Pending, main ErrImagePull"],
     ),
-    "an image whose tag says that it does not exist": (
+    "an image with the tag of a missing image": (
         pod(container(image="example.org/app:nonexistent")),
         SHIPPED,
         ["0: Pending, main ErrImagePull"],
@@ -201,7 +201,7 @@ LIFECYCLES: dict[str, tuple[Tree, Stages, list[str]]] = {
         SHIPPED,
         ["0: Running, main ready, debug started"],
     ),
-    "one that is not ready until it is told otherwise": (
+    "unready until its annotation is removed": (
         pod(annotations={f"{NOTE}/unready": "yes"}),
         SHIPPED,
         ["0: Running, main started"],

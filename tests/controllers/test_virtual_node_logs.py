@@ -1,4 +1,4 @@
-"""Logs of containers that do not exist, as kubelets serve them."""
+"""Generated container logs, served like a kubelet does."""
 
 import asyncio
 import contextlib
@@ -49,17 +49,17 @@ def log_lines(tree: VirtualPod, **query: str) -> list[str]:
 ROWS: dict[str, tuple[VirtualPod, dict[str, str], list[str]]] = {
     "just started": (pod(running(0)), {}, [STARTS]),
     "runs": (pod(running(-25)), {}, [STARTS, "simulated: up for 10 s", "simulated: up for 20 s"]),
-    "the last one": (pod(running(-25)), {"tailLines": "1"}, ["simulated: up for 20 s"]),
-    "no line": (pod(running(-25)), {"tailLines": "0"}, []),
-    "of late": (pod(running(-25)), {"sinceSeconds": "6"}, ["simulated: up for 20 s"]),
-    "since then": (pod(running(-25)), {"sinceTime": at(-16)}, ["simulated: up for 10 s", "simulated: up for 20 s"]),
+    "the last line": (pod(running(-25)), {"tailLines": "1"}, ["simulated: up for 20 s"]),
+    "no lines": (pod(running(-25)), {"tailLines": "0"}, []),
+    "since seconds": (pod(running(-25)), {"sinceSeconds": "6"}, ["simulated: up for 20 s"]),
+    "since a time": (pod(running(-25)), {"sinceTime": at(-16)}, ["simulated: up for 10 s", "simulated: up for 20 s"]),
     "has ended": (pod(ended(-25, -12, 3)), {}, [STARTS, "simulated: up for 10 s", "simulated: ends with exit code 3"]),
-    "the run before": (
+    "the previous run": (
         pod(running(-1), ended(-9, -4)),
         {"previous": "true"},
         [STARTS, "simulated: ends with exit code 0"],
     ),
-    "held back": (
+    "in backoff": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, ended(-9, -4, 1)),
         {},
         [STARTS, "simulated: ends with exit code 1"],

@@ -1,4 +1,4 @@
-"""What a virtual node writes into the status of a pod besides phase and states: conditions, resources, addresses."""
+"""Status fields that a virtual node writes besides phase and states: conditions, resources, addresses."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""What is behind volumes: unique names as nodes list them, handles as CSI drivers expect them, and who may share."""
+"""Volume specs: unique names in node status, CSI handles, and exclusive access."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ URI = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Compute/disks/d"
 OLD_ZONE, NEW_ZONE = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"
 
 
-def persistent(source: Tree, *modes: str, **metadata: Any) -> PersistentVolume:
+def persistent_volume(source: Tree, *modes: str, **metadata: Any) -> PersistentVolume:
     found = volume("v", source=source, modes=modes or ("ReadWriteOnce",), claimRef={"namespace": "ns", "name": "c"})
     tree = msgspec.json.decode(found.raw)
     return PersistentVolume.decode(msgspec.json.encode({**tree, "metadata": {**tree["metadata"], **metadata}}))
 
 
-def inline(**source: Tree) -> Volume:
+def inline_volume(**source: Tree) -> Volume:
     return msgspec.json.decode(msgspec.json.encode({"name": "vol", **source}), type=Volume)
 
 
@@ -87,7 +87,7 @@ def inline(**source: Tree) -> Volume:
     ],
 )
 def test_unique_name_of_persistent_volume(source: Tree, metadata: Tree, expected: str | None) -> None:
-    found = spec_of_volume(persistent(source, **metadata))
+    found = spec_of_volume(persistent_volume(source, **metadata))
     assert (found.name if found is not None else None) == expected
     if found is not None:
         assert (found.title, found.inline) == ("v", None)
@@ -119,7 +119,7 @@ def test_unique_name_matches_installed_flex_driver(name: str, driver: str | None
     ],
 )
 def test_flex_options_of_persistent_volume(source: Tree, read_only: bool, options: Tree) -> None:
-    found = spec_of_volume(persistent({"flexVolume": {"driver": "a/b", **source}}), read_only=read_only)
+    found = spec_of_volume(persistent_volume({"flexVolume": {"driver": "a/b", **source}}), read_only=read_only)
     assert found is not None
     assert found.is_flex
     assert msgspec.json.decode(found.options) == {"kubernetes.io/pvOrVolumeName": "v", **options}
@@ -127,7 +127,7 @@ def test_flex_options_of_persistent_volume(source: Tree, read_only: bool, option
 
 @pytest.mark.parametrize(("read_only", "mode"), [(True, "ro"), (False, "rw")])
 def test_flex_options_of_inline_volume(read_only: bool, mode: str) -> None:
-    found = spec_of_inline(inline(flexVolume={"driver": "a/b", "readOnly": read_only}), "ns")
+    found = spec_of_inline(inline_volume(flexVolume={"driver": "a/b", "readOnly": read_only}), "ns")
     assert found is not None
     assert (found.name, found.title, found.exclusive) == ("a/b/vol", "vol", False)
     assert msgspec.json.decode(found.options)["kubernetes.io/readwrite"] == mode
@@ -150,7 +150,7 @@ def test_exclusive_by_access_modes(modes: tuple[str, ...], expected: bool) -> No
         {"flexVolume": {"driver": "a/b"}},
     )
     for source in sources:
-        found = spec_of_volume(persistent(source, *modes))
+        found = spec_of_volume(persistent_volume(source, *modes))
         assert found is not None
         assert found.exclusive is expected
 
@@ -160,7 +160,7 @@ def test_exclusive_by_access_modes(modes: tuple[str, ...], expected: bool) -> No
     [(("ReadWriteMany",), True), (("ReadWriteOnce", "ReadOnlyMany"), True), (("ReadOnlyMany",), False)],
 )
 def test_gce_disk_is_exclusive_unless_read_only(modes: tuple[str, ...], expected: bool) -> None:
-    found = spec_of_volume(persistent({"gcePersistentDisk": {"pdName": "d"}}, *modes))
+    found = spec_of_volume(persistent_volume({"gcePersistentDisk": {"pdName": "d"}}, *modes))
     assert found is not None
     assert (found.exclusive, found.migrated) == (expected, True)
 
@@ -246,7 +246,7 @@ def test_gce_disk_is_exclusive_unless_read_only(modes: tuple[str, ...], expected
     ],
 )
 def test_inline_volume_migrates_to_csi(source: Tree, title: str, spec: Tree) -> None:
-    found = spec_of_inline(inline(**source), "ns")
+    found = spec_of_inline(inline_volume(**source), "ns")
     assert found is not None
     assert (found.title, found.inline, found.volume) == (title, spec, "")
 
@@ -272,10 +272,10 @@ def test_which_pods_have_volumes(volume_of_pod: Tree, expected: bool) -> None:
 
 
 def test_inline_volumes_without_attachment_have_no_spec() -> None:
-    assert spec_of_inline(inline(emptyDir={}), "ns") is None
-    assert spec_of_inline(inline(csi={"driver": "d"}), "ns") is None
-    assert spec_of_inline(inline(hostPath={"path": "/"}), "ns") is None
-    shared = spec_of_inline(inline(iscsi={"targetPortal": "p", "iqn": "i"}), "ns")
+    assert spec_of_inline(inline_volume(emptyDir={}), "ns") is None
+    assert spec_of_inline(inline_volume(csi={"driver": "d"}), "ns") is None
+    assert spec_of_inline(inline_volume(hostPath={"path": "/"}), "ns") is None
+    shared = spec_of_inline(inline_volume(iscsi={"targetPortal": "p", "iqn": "i"}), "ns")
     assert shared is not None
     assert (shared.title, shared.exclusive) == ("vol", False)
 

@@ -1,4 +1,4 @@
-"""What the house tests look at: every module of the product, parsed."""
+"""Fixtures of the house tests: every module of the product, parsed."""
 
 import ast
 from collections.abc import Iterator

@@ -30,12 +30,12 @@ def main() -> None:
 
 
 def type_names(tree: ast.Module) -> list[str]:
-    """The public classes of a module."""
+    """Return the public classes of a module."""
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
 def nesting(node: ast.AST) -> int:
-    """How many blocks stand within each other below `node`."""
+    """Return the depth of nested blocks below `node`."""
     blocks = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
     return max(
         (nesting(child) + isinstance(child, blocks) for child in ast.iter_child_nodes(node)),

@@ -1,4 +1,4 @@
-"""What mypy tells the author of a controller."""
+"""Mistakes in author code that mypy reports."""
 
 import re
 import subprocess

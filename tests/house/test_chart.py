@@ -1,4 +1,4 @@
-"""What the chart holds in written form is what the code would write now."""
+"""Generated files of the chart are up to date."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""A floor imports only lower floors."""
+"""A layer imports only lower layers."""
 
 import subprocess
 import sys

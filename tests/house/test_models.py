@@ -1,4 +1,4 @@
-"""What holds for all models: `null` is read as absence, and what is in lists that controllers change is complete."""
+"""Rules for all models: `null` decodes like an absent field, and models of listed kinds are complete."""
 
 import copy
 import importlib
@@ -93,7 +93,7 @@ def test_every_schema_field_is_in_the_model(root: Path, type_: type[model.Model]
 
 
 def _models() -> list[type[model.Model]]:
-    """Every model that is decoded from what a server sends, wherever it is declared."""
+    """Return every model that is decoded from server data."""
     for package in (controller_manager.common.api, controller_manager.framework.client):
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
@@ -126,7 +126,7 @@ def test_nullable_fields_are_not_required(type_: type[model.Model]) -> None:
 
 
 def test_models_are_decoded_by_decoder_only(root: Path) -> None:
-    """Whatever a server sends goes through `Decoder`, which knows what `null` means."""
+    """`Decoder` defines how `null` is decoded."""
     direct = re.compile(r"msgspec\.json\.Decoder\(|msgspec\.json\.decode\([^)]*type=")
     allowed = {f"controller_manager/common/api/{name}.py" for name in ("decode", "diff", "protobuf/table")}
     sources = [path for part in ("controller_manager", "controllers") for path in (root / part).rglob("*.py")]
@@ -134,14 +134,14 @@ def test_models_are_decoded_by_decoder_only(root: Path) -> None:
     assert found <= allowed
 
 
-# What is no list, map or pointer in Go.
+# Types that are not lists, maps or pointers in Go.
 _NEVER_NULL = (inspect.StrType, inspect.IntType, inspect.StructType, inspect.RawType)
 Path_ = tuple[str | int, ...]
 OPEN = {"anything": 0}
 
 
 def _example(kind: inspect.Type) -> Any:
-    """A JSON value with something in every place."""
+    """Return a JSON value with a value in every place."""
     match kind:
         case inspect.UnionType():
             return _example(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
@@ -163,7 +163,7 @@ def _example(kind: inspect.Type) -> Any:
 
 
 def _paths(tree: Any) -> Iterator[Path_]:
-    """Every place within a tree, but for those where anything may be."""
+    """Yield every path within a tree except below untyped values."""
     for at, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
         if value != OPEN:
             yield (at,)
@@ -171,7 +171,7 @@ def _paths(tree: Any) -> Iterator[Path_]:
 
 
 def _changed(tree: Any, path: Path_, *, keep: bool) -> Any:
-    """The tree with `null` at a place, or without anything there."""
+    """Return the tree with `null`, or without a value, at a path."""
     (at, *rest), copied = path, copy.copy(tree)
     if rest:
         copied[at] = _changed(tree[at], tuple(rest), keep=keep)
@@ -183,7 +183,7 @@ def _changed(tree: Any, path: Path_, *, keep: bool) -> Any:
 
 
 def _outcome(decoder: Decoder[Any], data: bytes) -> Any:
-    """What comes of decoding, without what is None."""
+    """Return the decoded value without fields that are None."""
     try:
         return _plain(msgspec.json.decode(msgspec.json.encode(decoder.decode(data))))
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Private names of libraries are used nowhere: they change without notice."""
+"""Private names of libraries are used in adapters only, because they change without notice."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ OURS = ("controller_manager", "controllers", "apiserver_stub")
 DOCUMENTED = {
     *("_replace", "_asdict", "_fields", "_make"),  # of named tuples
     *("_getframe", "_current_frames", "_exit"),  # of sys and os
-    "_proxy_to_logger",  # of structlog, for wrappers of one's own
+    "_proxy_to_logger",  # of structlog, for custom wrappers
 }
 ADAPTERS = {"controller_manager/common/base/standard_library.py": {"_ssl", "_sslobj", "_fut_waiter"}}
 """The one module for each library that has no public name for what is needed; the tests of the module try each name."""
@@ -26,7 +26,7 @@ def test_private_library_names_are_used_in_adapters_only(modules: Modules) -> No
 
 
 def _known(path: Path, tree: ast.Module, defined: dict[Path, set[str]]) -> set[str]:
-    """Private names that this module defines, or one of ours that it imports."""
+    """Return private names that this module defines, or that it imports from ours."""
     return defined[path].union(*(defined.get(one, set()) for one in _imported(path, tree)))
 
 

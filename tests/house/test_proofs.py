@@ -1,4 +1,4 @@
-"""Every flag of the manager that has an effect is proved: a test marked with its name changes it and sees a change."""
+"""Every flag of the manager with an effect has a test that is marked with its name."""
 
 import ast
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def test_every_effective_flag_has_a_test(root: Path) -> None:
 
 
 def _marks(tree: ast.Module) -> Iterator[str]:
-    """The names in `pytest.mark.flag("a", "b")`, wherever it stands."""
+    """Yield the names in `pytest.mark.flag("a", "b")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.flag":
             yield from (one.value for one in node.args if isinstance(one, ast.Constant))

@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can check."""
+"""House rules that a machine can check."""
 
 import ast
 import json
@@ -30,7 +30,7 @@ def test_every_module_has_a_docstring(modules: Modules) -> None:
 
 
 def test_ruff_check_passes(root: Path) -> None:
-    """Clock, chance and task creation live in the base floor (ruff's banned-api); everything else is style."""
+    """The configuration bans direct use of clock, random numbers and task creation (banned-api)."""
     command = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "."]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

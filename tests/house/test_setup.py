@@ -1,4 +1,4 @@
-"""What the project is set up from: bounded ranges, a lock with hashes, and programs that may be missing."""
+"""Project setup: bounded dependencies, lock files with hashes, and optional programs."""
 
 import re
 import subprocess
@@ -52,7 +52,7 @@ def test_lock_files_have_exact_versions_and_hashes(root: Path, name: str) -> Non
 
 
 def test_every_documented_make_target_exists(root: Path) -> None:
-    """`make` and a word, in quotes of code, wherever the project says what to run."""
+    """Targets are written as `make` and a word in code quotes."""
     targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
     documents = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "pyproject.toml"]
     spoken = {word for file in documents for word in re.findall(r"`make ([a-z-]+)", file.read_text())}

@@ -1,4 +1,4 @@
-"""The public surface changes only on purpose: `python tests/house/surface.py` writes it anew."""
+"""The public surface changes only on purpose; `python tests/house/surface.py` writes it."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every documented flag, with its type, its default and its bounds; and no flag more but those that are our own."""
+"""Every documented flag exists with its type, default and bounds; all other flags are our own."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from controller_manager.common.options.flag import Flag
 from controller_manager.common.options.parse import FlagError
 
 DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
-# Flags that no document of Kubernetes has.
+# Flags that the Kubernetes documentation does not have.
 OURS = {
     "use-client-config-for-access-checks": {"type": "bool", "default": "false"},
     "leader-elect-per-controller": {"type": "bool", "default": "false"},
@@ -38,7 +38,7 @@ DECLARED = {flag.name: flag for flag in FLAGS}
 
 
 def takes_any_text(flag: Flag) -> bool:
-    """Whether any text is a value: of a name or a file, of which only use tells whether it is any good."""
+    """Return whether any text is a valid value, like a name or a file."""
     try:
         FLAGS.parse([f"--{flag.name}=x"])
     except FlagError as error:
@@ -67,7 +67,7 @@ def test_malformed_value_is_refused_with_flag_name(name):
     assert "\n" not in message
 
 
-# One prints help, and each mention of the other is a pair of files.
+# One prints help; each occurrence of the other is a pair of files.
 @pytest.mark.parametrize("name", sorted(set(DECLARED) - {"help", "tls-sni-cert-key"}))
 def test_default_value_is_accepted_under_every_name(name):
     flag = DECLARED[name]
@@ -77,7 +77,7 @@ def test_default_value_is_accepted_under_every_name(name):
         assert FLAGS.parse([f"--{one}={text}"])[flag.group] == before
 
 
-# The table "Limits" of the document, and the bounds that its meanings state.
+# The table "Limits" of the documentation, and bounds in its descriptions.
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [

@@ -1,4 +1,4 @@
-"""What people are told about flags: `FLAGS.md` and `--help` say the same as the declarations, inert flags included."""
+"""`FLAGS.md` and `--help` agree with the declarations, including flags without effect."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def help_output() -> str:
 
 def test_flags_page_is_generated_from_declarations(pytestconfig):
     found = (pytestconfig.rootpath / "FLAGS.md").read_text()
-    assert found == page(installed()), "write it anew: .venv/bin/python -m controller_manager.app.reference > FLAGS.md"
+    assert found == page(installed()), "generate it: .venv/bin/python -m controller_manager.app.reference > FLAGS.md"
 
 
 def test_page_and_help_explain_flags_without_effect(pytestconfig, help_output, capsys):
@@ -53,7 +53,7 @@ def test_help_lists_controllers_on_by_default(help_output):
 
 
 def test_default_gates_are_used_or_listed_as_unused() -> None:
-    """Each is in one group, and the first group is what the API server reads."""
+    """Each gate is in one group; the first group has the gates that the API server reads."""
     on = {gate.name for gate in gates_at(known_gates(), ManagerFeatureOptions().version) if gate.default}
     groups = unread_gates()
     unread = frozenset().union(*groups.values())

@@ -1,4 +1,4 @@
-"""The built-in controllers are ours, whatever the folder a process is started in holds."""
+"""The built-in controllers are loaded in any working directory."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ NAMES = [spec.name for spec in installed()]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with a package `controllers` of its own, as operators have one."""
+    """A project with its own package `controllers`, like that of an operator."""
     (tmp_path / "controllers").mkdir()
     (tmp_path / "controllers" / "__init__.py").write_text("")
     (tmp_path / "controllers" / "mine.py").write_text("SPECS = ()\nOWN = 'still mine'\n")

@@ -1,4 +1,4 @@
-"""Which controllers are found, and which of them `--controllers` turns on."""
+"""Discovery of controllers, and selection by `--controllers`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ from controller_manager.framework import NODES, PODS, ControllerSpec, For, Mappe
 
 @dataclass(frozen=True)
 class Listed:
-    """What the choice looks at."""
+    """The fields of a spec that the selection reads."""
 
     name: str
     aliases: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The flags of the client: where the API server is, how often it is asked, and as whom."""
+"""Client flags: server, rate limits and credentials."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def options(*argv: str) -> ClientOptions:
 
 
 class Web:
-    """A server without TLS that answers every request with an object, and remembers who asked what."""
+    """A server without TLS that answers every request with an object and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -135,7 +135,7 @@ async def test_unusable_client_configuration_is_refused(
 
 
 async def seconds_for(requests: int, *argv: str, factor: int = 1) -> float:
-    """How long so many requests of one controller take, if only its own limit holds them up."""
+    """Return the seconds that this number of requests of one controller takes under its own limit."""
     async with Cluster() as cluster:
         clients = Clients(options(*argv), FaultyNetwork(lambda _: cluster.transport()), Runtime("test"))
         client = clients.writer("a", lambda: True, factor)
@@ -261,7 +261,7 @@ def token(text: str) -> Any:
 async def test_content_type_flag_sets_encoding_of_requests(
     argv: tuple[str, ...], beginning: bytes, content_type: str
 ) -> None:
-    """And never of what is asked for."""
+    """The flag does not change the accepted response types."""
     async with Cluster() as cluster:
         sent: list[Request] = []
 
@@ -317,8 +317,8 @@ def test_malformed_rate_is_refused(text: str) -> None:
 @pytest.mark.virtual
 async def test_rate_of_unknown_controller_is_refused() -> None:
     async with Cluster() as cluster:
-        with pytest.raises(FlagError, match="no controller 'nobody'"):
-            await cluster.manage("--controller-api-qps=nobody=5")
+        with pytest.raises(FlagError, match="no controller 'absent'"):
+            await cluster.manage("--controller-api-qps=absent=5")
 
 
 @pytest.mark.virtual

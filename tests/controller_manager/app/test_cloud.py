@@ -1,4 +1,4 @@
-"""How the provider of a cloud is found, and what it is told."""
+"""Discovery of cloud providers and their configuration."""
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, EntryPoints

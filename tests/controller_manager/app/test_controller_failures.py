@@ -1,4 +1,4 @@
-"""Controllers that fail to start, crash or never end: the others go on, and health says what is wrong."""
+"""Controllers that fail to start, crash or hang: others continue, and health endpoints report it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Healthy:
-    """A controller that is well: it notes what it is called for."""
+    """A controller that records its keys."""
 
     seen: list[str]
 
@@ -36,7 +36,7 @@ class Healthy:
 
 
 class Failing(Healthy):
-    """A controller whose constructor raises for as long as `broken` says so."""
+    """A controller whose constructor raises while `broken` returns true."""
 
     broken: Callable[[], bool]
     tries: list[float]

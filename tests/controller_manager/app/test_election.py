@@ -1,4 +1,4 @@
-"""Each flag of leader election changes who leads, where that is written, or when the lead changes (virtual time)."""
+"""Each flag of leader election changes the leader, the lease or the timing (virtual time)."""
 
 import pytest
 
@@ -18,7 +18,7 @@ async def lease(cluster: Cluster, key: Key = LEASE) -> Lease:
 
 
 async def renewals(cluster: Cluster, seconds: int) -> int:
-    """How often the lease is renewed in that time."""
+    """Return the number of lease renewals in these seconds."""
     seen = set()
     for _ in range(seconds * 4):
         seen.add((await lease(cluster)).spec.renew_time)

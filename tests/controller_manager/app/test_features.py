@@ -1,4 +1,4 @@
-"""Features: what is said about gates and the version to emulate, and what follows."""
+"""Feature gates, the emulated version and their effects."""
 
 import pytest
 

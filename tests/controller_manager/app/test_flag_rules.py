@@ -1,4 +1,4 @@
-"""Rules of the flags of controllers."""
+"""Rules between flags of controllers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a file of leader migration says, and what it says of files that are wrong."""
+"""Leader migration files, valid and malformed."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ controllerLeaders:
   component: '*'
 - name: service-lb-controller
   component: other-manager
-- name: a-controller-of-somebody-else
+- name: a-controller-of-another-component
   component: other-manager
 """
     parts = with_file(tmp_path, text)
@@ -90,7 +90,7 @@ def test_all_versions_and_component_names_are_accepted(tmp_path: Path, version: 
 
 
 WRONG = {
-    "no such version": (HEAD.replace("v1alpha1", "v2") + "leaderName: x", "apiVersion must be one of"),
+    "an unknown version": (HEAD.replace("v1alpha1", "v2") + "leaderName: x", "apiVersion must be one of"),
     "another group": (HEAD.replace("controllermanager.config", "other") + "leaderName: x", "apiVersion must be one of"),
     "another kind": (HEAD.replace("LeaderMigrationConf", "Conf") + "leaderName: x", "$.kind"),
     "no name": (HEAD, "leaderName"),
@@ -115,7 +115,7 @@ WRONG = {
     "two documents": (HEAD + "leaderName: x\n---\n" + HEAD, "line 4"),
     "no object": ("- 1", "Expected `object`"),
     "nothing": ("", "Expected `object`"),
-    "the main lock again": (HEAD + "leaderName: cluster-controller-manager", "needs a lock of its own"),
+    "the name of the main lock": (HEAD + "leaderName: cluster-controller-manager", "needs a lock of its own"),
 }
 
 

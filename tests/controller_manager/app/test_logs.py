@@ -1,4 +1,4 @@
-"""How the process speaks: its flags, and that nothing it says holds a secret."""
+"""Logging flags, and that log lines contain no secrets."""
 
 import asyncio
 import base64
@@ -171,7 +171,7 @@ class NoOptions(Options):
 
 
 class Careless:
-    """Fails in every way that could tell what it knows."""
+    """Fails in every way that could leak secrets."""
 
     def __init__(self, context: Context, options: NoOptions) -> None:
         self.context = context
@@ -192,7 +192,7 @@ SPECS = (
 @pytest.mark.virtual
 @pytest.mark.parametrize("form", ["text", "json"])
 async def test_running_manager_logs_no_secret(form, tmp_path, capsys):
-    """Tokens it shows and is shown, in headers and queries, and what its controllers fail with."""
+    """Secrets occur as tokens in headers and queries, and in errors of controllers."""
     (tmp_path / "tokens").write_text(f"{TOKEN},manager,1,system:masters\n{WORD},other,2\n")
     argv = ["--storage-backend=memory", f"--token-auth-file={tmp_path / 'tokens'}"]
     flags = flag_set(SPECS).parse(
@@ -225,7 +225,7 @@ async def test_running_manager_logs_no_secret(form, tmp_path, capsys):
 
 
 async def test_response_of_server_is_not_logged(tmp_path: Path, capsys):
-    """A kubeconfig with a token, and a proxy with a password, towards a server that refuses, echoes or babbles."""
+    """A kubeconfig has a token, a proxy URL has a password, and the server refuses, echoes or sends garbage."""
     asked: list[bytes] = []
     enough = asyncio.Event()
 

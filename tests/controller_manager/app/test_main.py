@@ -1,4 +1,4 @@
-"""The process from outside: help, refusals and exit statuses."""
+"""The process from outside: help, invalid flags and exit codes."""
 
 import asyncio
 import signal
@@ -78,7 +78,7 @@ async def test_stop_after_25_seconds_ends_the_process():
     try:
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.1)
-        signal.raise_signal(signal.SIGTERM)  # the same, which somebody sent to the whole group
+        signal.raise_signal(signal.SIGTERM)  # the same signal, sent to the whole process group
         await asyncio.sleep(1)
         assert (stops, ends) == (["received SIGTERM"], [])
         signal.raise_signal(signal.SIGINT)

@@ -43,7 +43,7 @@ class LabelOptions(Options):
 
 @dataclass
 class Labeller:
-    """Writes on every pod which manager saw it last."""
+    """Labels every pod with the manager that saw it last."""
 
     context: Context
     options: LabelOptions
@@ -282,7 +282,7 @@ async def test_stop_does_not_wait_for_authentication_lookup():
 
 
 class TwoEvents:
-    """Has two things to say about each pod."""
+    """Records two events about each pod."""
 
     def __init__(self, context: Context, options: Options) -> None:
         self._context = context

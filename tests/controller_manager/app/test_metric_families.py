@@ -1,4 +1,4 @@
-"""The families of a running manager against those of the ecosystem's: names, types, labels and buckets."""
+"""Metric families of a running manager equal the upstream ones: names, types, labels and buckets."""
 
 import asyncio
 import json
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.virtual
 
 FACTS = Path(__file__).with_name("metric_families.jsonl")
 FLAGS = ("--secure-port=0", "--authentication-kubeconfig=any", "--authorization-kubeconfig=any")
-# Families of controllers that do not exist yet, by how their names begin.
+# Prefixes of families of controllers that do not exist yet.
 AWAITED = ("apiextensions_apiserver_",)
 
 
 async def families() -> dict[str, dict[str, Any]]:
-    """Every family a manager has that has done something, in the form of the facts."""
+    """Return every metric family of a manager that has worked, in the form of the facts."""
     api = build(SERVER_FLAGS.parse(["--storage-backend=memory"]), Runtime("api"))
     await api.start()
     specs, runtime = installed(), Runtime("manager")
@@ -57,7 +57,7 @@ async def test_metric_families_equal_upstream() -> None:
 
 
 def _fact(metric: Metric) -> dict[str, Any]:
-    """Name, type, labels and buckets: as declared, or as its samples show them."""
+    """Return name, type, labels and buckets, as declared or as in the samples."""
     samples = list(metric.samples)
     if isinstance(metric, Shown):
         labels, buckets = set(metric.family.labels), [bound_text(bound) for bound in metric.family.buckets]

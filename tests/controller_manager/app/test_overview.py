@@ -1,4 +1,4 @@
-"""The cluster at a glance: the state of each object in a word, and what needs a look first."""
+"""Rows of the overview page: one state per object, problems first."""
 
 from typing import Any
 

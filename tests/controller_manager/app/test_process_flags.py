@@ -1,4 +1,4 @@
-"""The flags of the process: names of the ecosystem, and the rules between them."""
+"""Process flags: upstream names, and rules between them."""
 
 import pytest
 

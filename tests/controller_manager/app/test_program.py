@@ -1,4 +1,4 @@
-"""A program of an author's own: its name, its flags, its controllers, and what it refuses to start without."""
+"""A program of an author: its name, flags, controllers, and what it needs to start."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What metrics and pages say about the process: the version somebody set."""
+"""The version set by `--version` is reported in metrics and pages."""
 
 import pytest
 

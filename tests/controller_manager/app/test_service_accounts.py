@@ -1,4 +1,4 @@
-"""Tokens of service accounts for controllers: obtained, renewed, spared when they cannot be had."""
+"""Service account tokens of controllers: request, renewal and backoff."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The server the flags describe: its addresses, certificates and terms, and clear sentences about what is of no use."""
+"""The HTTPS server that the flags describe: addresses, certificates, TLS limits and error messages."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 
 async def handle(request: Request) -> Response:
-    return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
+    return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"anonymous")
 
 
 def flags(*argv: str) -> ServingOptions:
@@ -65,7 +65,7 @@ async def visit(
     host: str = "127.0.0.1",
     ciphers: str = "",
 ) -> tuple[x509.Certificate, str, str]:
-    """The view of a client: its certificate, and the suite and the protocol it agreed to."""
+    """Return what a client sees: the certificate, the cipher suite and the protocol."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Which controllers and local copies need somebody to look at them."""
+"""Health summaries of controllers and informers."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Which processes a cluster consists of."""
+"""The processes of a cluster and their flags."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ async def test_manager_certificates_follow_renewal_and_new_authority(tmp_path: P
     files = ManagerKubeconfigs(tmp_path, ["manager-0"], "https://127.0.0.1:6443", messages.append)
     Authorities(tmp_path)
     files.write()
-    credentials = Credentials(from_identity(kubeconfig.load(file).identity))  # as a manager that started then
+    credentials = Credentials(from_identity(kubeconfig.load(file).identity))  # like a manager that started at this time
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     async with Tasks() as tasks:
@@ -39,7 +39,7 @@ async def test_manager_certificates_follow_renewal_and_new_authority(tmp_path: P
         other = make_ca("other")
         (tmp_path / "client-ca.crt").write_bytes(other.certificate)
         await asyncio.sleep(200)
-        assert len(messages) == 1, "told of once, and changes nothing"
+        assert len(messages) == 1, "reported once, and nothing changes"
         (tmp_path / "client-ca.key").write_bytes(other.key)
         await asyncio.sleep(130)
         renewed = x509.load_pem_x509_certificate((await credentials.current()).certificate)

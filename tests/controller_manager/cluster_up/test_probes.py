@@ -1,4 +1,4 @@
-"""Ports that are free."""
+"""Free ports."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""When a process that failed is started again."""
+"""When a failed process is restarted."""
 
 import pytest
 

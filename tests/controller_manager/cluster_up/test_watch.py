@@ -1,4 +1,4 @@
-"""The cluster in a terminal: what needs a look first, in the lines and letters there are."""
+"""The terminal view of a cluster: problems first, in any screen size."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The cluster in one process: its server comes and goes, and it knows when it is at rest."""
+"""The cluster in one process: server restarts, and waiting until it is idle."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ POD = Key("default", "p")
 
 
 class Restless:
-    """Changes every pod it sees, and so never comes to rest."""
+    """Changes every pod that it sees, so that the cluster is never idle."""
 
     def __init__(self, context: Context, options: Options) -> None:
         self._client = context.client
@@ -40,7 +40,7 @@ class Restless:
 
 
 class Slow(Restless):
-    """Takes half a minute over everything."""
+    """Takes half a minute per key."""
 
     async def reconcile(self, key: Key) -> Requeue | None:
         await asyncio.sleep(30)
@@ -73,7 +73,7 @@ async def test_restarted_api_server_keeps_acknowledged_writes(crash: bool) -> No
 async def test_managers_follow_api_server_after_data_loss() -> None:
     async with Cluster() as cluster:
         await cluster.manage()
-        for number in range(200):  # later than a new server is by then
+        for number in range(200):  # more revisions than a new server has by then
             await cluster.client.create(PODS, builders.pod(f"p-{number}"))
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
         await cluster.settle()
@@ -122,7 +122,7 @@ async def test_settle_waits_for_work_without_writes() -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits ten minutes, of which each second costs what a cluster does in it."""
+    """Shorten the timeout of settle, which is ten minutes."""
     monkeypatch.setattr("controller_manager.testing.cluster.LONGEST_SETTLE", 30.0)
 
 
@@ -158,7 +158,7 @@ async def test_settle_waits_for_cascading_deletions() -> None:
 
 
 class Repeating(Restless):
-    """Writes once in three seconds, for ever."""
+    """Writes every three seconds."""
 
     async def reconcile(self, key: Key) -> Requeue | None:
         pod = await self._client.get(PODS, key)

@@ -1,4 +1,4 @@
-"""A cluster is the same whether its server was the first to start or found what another's first start had left."""
+"""A cluster is the same whether its server starts for the first time or from a cached first start."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ FLAGS = ("--service-cluster-ip-range=10.0.0.0/24",)
 
 
 async def run_cluster(flags: tuple[str, ...] = FLAGS) -> tuple[Any, ...]:
-    """Everything a cluster holds, what comes of a write, and what chance says next."""
+    """Return the content of a cluster, the result of a write, and the next random number."""
     async with Cluster(flags) as started:
         made = await started.client.create(PODS, builders.pod("p"))
         records = sorted(started.rows.at(started.rows.revision, None))

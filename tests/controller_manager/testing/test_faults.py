@@ -1,4 +1,4 @@
-"""What a network that fails does to watches."""
+"""Faults of the network on watches."""
 
 import asyncio
 from collections import Counter
@@ -12,12 +12,12 @@ from controller_manager.testing import Cluster, FaultyNetwork
 
 
 async def _outcome(cluster: Cluster) -> str:
-    """Return what becomes of the first bookmark of a watch."""
+    """Return the outcome of the first bookmark of a watch."""
     network = FaultyNetwork(lambda _: cluster.transport())
     bookmarks: list[str] = []
 
     def start_faults() -> None:
-        network.rate = 5.0  # of which a fifth is that of a chunk
+        network.rate = 5.0  # a fifth of it applies to a chunk
 
     client = Client(network.connect())
     events = client.watch(PODS, resource_version="1", timeout=3600, opened=start_faults, bookmarked=bookmarks.append)

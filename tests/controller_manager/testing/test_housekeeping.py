@@ -1,4 +1,4 @@
-"""Going without housekeeping: what repeats itself does not happen, and nothing else is missed."""
+"""Time without housekeeping: periodic work is held, and nothing else is missed."""
 
 import asyncio
 from collections import Counter
@@ -85,7 +85,7 @@ async def test_idle_cluster_sends_no_requests_without_housekeeping() -> None:
         await cluster.advance(hours=10, housekeeping=False)
         assert not asked
         await cluster.advance(minutes=10)
-        assert asked["GET"] > 100  # watches, and looks for resources
+        assert asked["GET"] > 100  # watches and discovery
 
 
 @pytest.mark.virtual
@@ -142,6 +142,6 @@ async def test_hour_without_housekeeping_ends_like_any_other() -> None:
 
 
 async def readiness(cluster: Cluster) -> dict[str, str]:
-    """Return what is said of each node being ready."""
+    """Return the Ready status of each node."""
     nodes = (await cluster.client.list(NODES)).items
     return {n.metadata.name: next(c.status for c in n.status.conditions if c.type == "Ready") for n in nodes}

@@ -1,4 +1,4 @@
-"""What goes wrong with a manager fails the test that runs it, with controller, key and cause in the message."""
+"""Failures of a manager fail the test that runs it; the message has controller, key and cause."""
 
 import time
 from typing import Any
@@ -34,7 +34,7 @@ MAY = (
 
 
 class Author:
-    """A controller of somebody's who has yet to learn."""
+    """A controller with a mistake."""
 
     def __init__(self, context: Context, options: Options) -> None:
         self.client = context.client
@@ -69,7 +69,7 @@ class Patient(Author):
 
 class Unlucky(Author):
     async def reconcile(self, key: Key) -> Requeue | None:
-        raise ServiceUnavailable("not now") if random_source().uniform(0, 1) < 0.5 else TransportError("nobody there")
+        raise ServiceUnavailable("not now") if random_source().uniform(0, 1) < 0.5 else TransportError("unreachable")
 
 
 class Recovering(Author):
@@ -86,7 +86,7 @@ class Recovering(Author):
 
 class Sleepy(Author):
     async def reconcile(self, key: Key) -> Requeue | None:
-        time.sleep(30)  # noqa: ASYNC251 - what nobody should do
+        time.sleep(30)  # noqa: ASYNC251 - a deliberate mistake
         return None
 
 
@@ -104,7 +104,7 @@ class Spinning(Author):
 
 
 class Affirmative(Author):
-    """Returns what is no outcome."""
+    """Returns an invalid outcome."""
 
     async def reconcile(self, key: Key) -> Requeue | None:
         done: Any = True
@@ -112,14 +112,14 @@ class Affirmative(Author):
 
 
 class Impatient(Author):
-    """Raises an error of its own, every time."""
+    """Raises its own error in every run."""
 
     async def reconcile(self, key: Key) -> Requeue | None:
         raise RuntimeError("not ready")
 
 
 class Outdated(Author):
-    """Updates an old state of its object, every time."""
+    """Updates an old version of its object in every run."""
 
     async def reconcile(self, key: Key) -> Requeue | None:
         pod = await self.client.get(PODS, key)
@@ -155,7 +155,7 @@ class Reporting(Author):
 
 
 class Stepping(Author):
-    """Makes one object per run, 150 in all."""
+    """Creates one object per run, 150 in all."""
 
     async def reconcile(self, key: Key) -> Requeue | None:
         if (number := int(key.name.removeprefix("p").removeprefix("-") or 0)) < 150:
@@ -181,7 +181,7 @@ async def start(cluster: Cluster, reconciler: type[Author], **more: Any) -> Any:
 
 
 async def run_controller(reconciler: type[Author], failure: Exception | None = None, seconds: float = 20.0) -> None:
-    """What a test does that asks for nothing, and may fail by itself."""
+    """Run a controller in a test that waits for nothing and may fail itself."""
     async with Cluster() as cluster:
         await start(cluster, reconciler)
         await cluster.sleep(seconds)
@@ -192,7 +192,7 @@ async def run_controller(reconciler: type[Author], failure: Exception | None = N
 WRONG = {
     "an error of the author's": (Forgetful, r"author-controller failed .* on default/p: KeyError: 'html'"),
     "an invalid write": (Careless, r"author-controller failed .* on default/p: Invalid: .*spec\.hostname"),
-    "a refusal that repeats itself": (Lost, r"author-controller failed 1\d times in a row on default/p: NotFound: "),
+    "a repeated refusal": (Lost, r"author-controller failed 1\d times in a row on default/p: NotFound: "),
     "a sleep": (
         Sleepy,
         r"author-controller failed .* on default/p: BlockedLoopError: time.sleep\(30\) holds",
@@ -270,7 +270,7 @@ async def test_endless_step_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class GreetingSpec(Model):
-    """Models what is a number as a text."""
+    """Declares a number as a string."""
 
     replicas: str = ""
 
@@ -339,7 +339,7 @@ async def test_retryable_errors_fail_no_test(reconciler: type[Author]) -> None:
 
 
 async def test_errors_after_network_faults_fail_no_test() -> None:
-    """A watch that has fallen silent leaves a controller with what is no longer so."""
+    """After a silent watch a controller acts on an outdated cache."""
     async with Cluster() as cluster:
         replica = await start(cluster, Lost)
         replica.network.cut()

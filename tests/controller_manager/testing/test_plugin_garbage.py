@@ -1,6 +1,4 @@
-"""Sessions with tests on virtual loops look for garbage seldom, and so do programs that import a control plane; others
-are left alone.
-"""
+"""Test sessions with virtual loops, and programs that import a control plane, collect garbage seldom."""
 
 import gc
 import subprocess

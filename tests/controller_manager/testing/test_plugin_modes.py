@@ -1,4 +1,4 @@
-"""The plugin in the projects of others, as they have set pytest up."""
+"""The plugin in projects with other pytest settings."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_plugin_works_without_pytest_asyncio(pytester: pytest.Pytester) -> None:
 
 
 def test_virtual_marker_without_pytest_asyncio_is_a_usage_error(pytester: pytest.Pytester) -> None:
-    """As it would be with a pytest-asyncio that asks for no loops."""
+    """The same happens with a pytest-asyncio that does not use loop factories."""
     pytester.makepyfile(VIRTUAL)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--timeout=20")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

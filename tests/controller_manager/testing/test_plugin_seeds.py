@@ -1,4 +1,4 @@
-"""A test with seeds runs once for each, with chance of its own."""
+"""A test with seeds runs once per seed with its own random numbers."""
 
 import pytest
 
@@ -35,7 +35,7 @@ async def test_each_seed_draws_different_numbers(drawn: list[float]) -> None:
 @pytest.mark.parametrize(
     ("configured", "asked", "passed"),
     [((), (), 20 + 2 + 1), (("-o", "most_seeds=5"), (), 5 + 2 + 1), (("-o", "most_seeds=5"), ("--seeds=7",), 7 + 7)],
-    ids=["all", "bounded", "so many as are asked for"],
+    ids=["all", "bounded", "as many as requested"],
 )
 def test_number_of_seeds_by_marker_and_options(
     pytester: pytest.Pytester, configured: tuple[str, ...], asked: tuple[str, ...], passed: int

@@ -1,4 +1,4 @@
-"""What a controller did not declare is refused, in the sense of RBAC's rules."""
+"""Requests that a controller did not declare are refused, as by RBAC rules."""
 
 import pytest
 from msgspec.structs import replace
@@ -25,13 +25,18 @@ RULES = {
     "another group": (PODS_RULE, "GET", "/apis/other/v1/namespaces/a/pods/p", False),
     "a subresource is another resource": (PODS_RULE, "PUT", "/api/v1/namespaces/a/pods/p/status", False),
     "everything": (PolicyRule(("*",), ("*",), ("*",)), "PUT", "/apis/g/v1/namespaces/a/pods/p/status", True),
-    "a subresource of whatever": (
+    "a subresource of any resource": (
         PolicyRule(("*",), ("*/scale",), ("get",)),
         "GET",
         "/apis/g/v1/namespaces/a/x/p/scale",
         True,
     ),
-    "and not the whole": (PolicyRule(("*",), ("*/scale",), ("get",)), "GET", "/apis/g/v1/namespaces/a/x/p", False),
+    "a subresource rule does not cover the resource": (
+        PolicyRule(("*",), ("*/scale",), ("get",)),
+        "GET",
+        "/apis/g/v1/namespaces/a/x/p",
+        False,
+    ),
     "the name": (PolicyRule(("",), ("nodes",), ("get",), ("n",)), "GET", "/api/v1/nodes/n", True),
     "another name": (PolicyRule(("",), ("nodes",), ("get",), ("n",)), "GET", "/api/v1/nodes/m", False),
 }
@@ -57,7 +62,7 @@ def test_cached_permission_allows_no_other_request() -> None:
 
 @pytest.mark.parametrize(("verbs", "status"), [(("patch",), 403), (("patch", "create"), 201)])
 async def test_apply_that_creates_without_create_is_refused(verbs: tuple[str, ...], status: int) -> None:
-    """A real server refuses it, too, and knows only when it looks for the object."""
+    """A real server refuses it, too, when it finds that the object does not exist."""
 
     async def handle(request: Request) -> Response:
         return Response(201 if request.path.endswith("new") else 200)
@@ -72,7 +77,7 @@ async def test_apply_that_creates_without_create_is_refused(verbs: tuple[str, ..
 
 
 class Meddler:
-    """Reads the pod it is called for, which it may, and a namespace, which it may not."""
+    """Reads the pod of its key, which is allowed, and a namespace, which is not."""
 
     def __init__(self, context: Context, _options: Options) -> None:
         self._client = context.client

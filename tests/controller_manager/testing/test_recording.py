@@ -1,4 +1,4 @@
-"""What a cluster's watches tell is written down whole, without secrets, and can be played to controllers again."""
+"""Recordings of watches are complete, contain no secrets, and can be replayed to controllers."""
 
 import asyncio
 import gzip
@@ -36,7 +36,7 @@ def config(name: str, revision: int = 1, **more: Any) -> dict[str, Any]:
 
 
 async def recorded(path: Path) -> Recording:
-    """Record how a deployment is made, gets ready and is scaled."""
+    """Record how a deployment is created, becomes ready and is scaled."""
     async with Cluster() as cluster, PodAgent(cluster):
         await cluster.manage()
         await cluster.settle()
@@ -178,8 +178,9 @@ async def test_dry_run_matches_the_recording(tmp_path: Path) -> None:
 
 
 async def test_dry_run_matches_recorded_kube_controller_manager() -> None:
-    """Recorded of kube-apiserver, kube-controller-manager, kube-scheduler and a hollow node of 1.36: an image changed,
-    then three replicas became one. Which two pods go is not compared.
+    """Recorded from Kubernetes 1.36 with a hollow node: an image changes, then three replicas become one.
+
+    The choice of the two deleted pods is not compared.
     """
     recording = Recording.read(Path(__file__).parent / "data/rollout.jsonl.gz")
     async with Cluster() as cluster:

@@ -1,4 +1,4 @@
-"""A seed means the same in every process, whatever hashes texts and tasks have there."""
+"""A seed has the same result in every process, for any hash seed."""
 
 import os
 import subprocess

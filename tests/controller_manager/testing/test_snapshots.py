@@ -1,4 +1,4 @@
-"""A cluster goes back to where it was, or on in two ways; and what that costs does not depend on how much there is."""
+"""Snapshots: restore and fork, at a cost that is independent of the number of objects."""
 
 import asyncio
 import sys
@@ -35,7 +35,7 @@ def deployment(replicas: int) -> Deployment:
 
 
 async def state(cluster: Cluster) -> Any:
-    """Everything a cluster holds but for leases, which are renewed, and revisions."""
+    """Return the content of a cluster without leases, which are renewed, and without revisions."""
     rows = cluster.rows.at(cluster.rows.revision, None)
     trees = [(row.resource, row.key, msgspec.json.decode(row.data)) for row in rows if row.resource != LEASES.name]
     for _, _, tree in trees:
@@ -67,7 +67,7 @@ async def test_restored_cluster_equals_snapshot_and_continues() -> None:
 
         assert (await state(cluster), await uids(cluster), utc_now()) == (before, pods, began)
         assert cluster.rows.revision > given > newest
-        await cluster.advance(5)  # the lease that it held is its own: it need not wait until it is over
+        await cluster.advance(5)  # it holds the lease itself and need not wait for its expiry
         assert not replica.has_ended
         assert (await cluster.client.get(LEASES, LEASE)).spec.holder_identity == holder
         await cluster.client.patch(DEPLOYMENTS, WEB, {"spec": {"replicas": 4}})
@@ -181,7 +181,7 @@ async def test_events_expire_after_restore() -> None:
 
 
 class Work:
-    """Counts the calls of functions of the store, and steps of its generators, while it is entered."""
+    """Counts calls and generator steps of the store while it is entered."""
 
     _FOLDERS = (*storage.__path__, *watch_cache.__path__)
 
@@ -199,7 +199,7 @@ class Work:
 
 
 async def work(objects: int) -> dict[str, int]:
-    """Count what it takes to remember a cluster with so many objects, to go back, and to fork it."""
+    """Return the work of a snapshot, a restore and a fork of a cluster with this number of objects."""
     async with Cluster() as cluster:
         rows, found = cluster.rows, {}
         like = rows.at(rows.revision, "namespaces")[0]
@@ -222,5 +222,5 @@ async def work(objects: int) -> dict[str, int]:
 
 
 def test_snapshot_cost_is_independent_of_object_count() -> None:
-    run(work(1))  # what is made once in a process
+    run(work(1))  # creates what is cached per process
     assert run(work(10)) == run(work(10_000))

@@ -1,4 +1,4 @@
-"""The timeline says in order who wrote what and why, and what was done to the cluster; tests that fail show it."""
+"""The timeline lists writes, causes and cluster operations; failed tests print it."""
 
 import pytest
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ async def test_refusals_and_server_writes_are_listed() -> None:
 
 
 class Labeller:
-    """Applies a label to each pod, whether it is there or not, and records an event."""
+    """Applies a label to each pod, even if it is set, and records an event."""
 
     def __init__(self, context: Context, options: Options) -> None:
         self._client, self._events = context.client, context.events

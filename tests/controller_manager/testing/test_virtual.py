@@ -1,4 +1,4 @@
-"""Virtual time: it jumps, it keeps order, it waits for threads, and it names a deadlock."""
+"""Virtual time: it jumps, keeps the order of timers, waits for threads, and reports deadlocks."""
 
 import asyncio
 import time
@@ -85,7 +85,7 @@ def test_seed_reproduces_random_numbers() -> None:
 
 @pytest.mark.virtual
 async def test_no_timer_fires_before_its_time() -> None:
-    """Else who waits until a time, and looks whether it has come, would wait without end."""
+    """Otherwise a task that waits until a time and then compares it would wait forever."""
     loop = asyncio.get_running_loop()
     early: list[float] = []
     for due in (step * 0.1 + more for step in range(1, 2000) for more in (0.0, 4e-7)):

@@ -1,8 +1,8 @@
-"""Records what a real API server answers, for `test_recorded.py`.
+"""Records the responses of a real API server for `test_recorded.py`.
 
-`python record.py URL TOKEN [METRICS] > answers.jsonl`, to be run against a new one (1.36) with aggregation, RBAC and
-without any controllers, as its admin. METRICS is the address and port of a server of the resource metrics API, which
-answers discovery with a resource without verbs. The world that is recorded is made first, and stays.
+Run `python record.py URL TOKEN [METRICS] > answers.jsonl` as administrator against a new API server (1.36) with
+aggregation and RBAC and without controllers. METRICS is the address and port of a resource metrics server; its
+discovery contains a resource without verbs. The script creates the objects first and does not delete them.
 """
 
 import base64
@@ -19,7 +19,7 @@ Tree = dict[str, Any]
 META = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 META_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-# Of discovery, what is kept: the rest is more of the same.
+# API groups to keep from discovery.
 GROUPS = {"", "apps", "autoscaling", "certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io"}
 GROUPS |= {"recorded.example", "broken.example", "metrics.k8s.io"}
 READ = (
@@ -34,14 +34,14 @@ WIDGETS = "/apis/recorded.example/v1/widgets"
 
 
 class Api:
-    """The API server, and what it was asked."""
+    """A client of the API server that returns exchanges."""
 
     def __init__(self, url: str, token: str) -> None:
         self._place, self._token = urlsplit(url), token
 
     def ask(self, method: str, path: str, body: Tree | None = None, *, accept: str = "", **query: str) -> Tree:
-        """An exchange as it is recorded: the lines of a watch, or the body."""
-        lax = ssl._create_unverified_context()  # one that was just made, on loopback
+        """Return an exchange in recorded form, with the lines of a watch or the body."""
+        lax = ssl._create_unverified_context()  # a new server on loopback
         place = http.client.HTTPSConnection(self._place.hostname or "", self._place.port, context=lax, timeout=5)
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"authorization": f"Bearer {self._token}", "accept": accept or "application/json"}
@@ -55,7 +55,7 @@ class Api:
         return exchange | {"body": json.loads(text) if text.startswith("{") else text}
 
     def make(self, path: str, tree: Tree, status: Tree | None = None) -> Tree:
-        """Create an object, and give it a status."""
+        """Create an object and set its status."""
         made = self.ask("POST", path, tree)
         assert made["status"] in (200, 201), made
         if status:
@@ -66,7 +66,7 @@ class Api:
 
 
 def _lines(answer: http.client.HTTPResponse) -> list[Tree]:
-    """The events of a watch until it has told the state."""
+    """Return the events of a watch up to the end of the initial state."""
     lines = []
     for line in answer:
         lines.append(json.loads(line))
@@ -76,7 +76,7 @@ def _lines(answer: http.client.HTTPResponse) -> list[Tree]:
 
 
 def build(api: Api, metrics: str) -> None:
-    """Make a world in which every controller has something to do."""
+    """Create objects so that every controller has work."""
     core, here = "/api/v1", "/api/v1/namespaces/recorded"
     for name in ("recorded", "recorded-ending"):
         api.make(f"{core}/namespaces", _named(name))
@@ -176,7 +176,7 @@ def _custom(api: Api, metrics: str) -> None:
         spec |= {"insecureSkipTLSVerify": True}
         spec["service"] = {"namespace": "kube-system", "name": service, "port": number}
         api.make("/apis/apiregistration.k8s.io/v1/apiservices", {**_named(f"{version_name}.{group}"), "spec": spec})
-    time.sleep(5)  # until they are served
+    time.sleep(5)  # until the definitions are served
     widgets = "/apis/recorded.example/v1/namespaces/recorded/widgets"
     owner = api.make(widgets, {"apiVersion": "recorded.example/v1", "kind": "Widget", **_named("owner")})
     for name, uid in (("kept", owner["metadata"]["uid"]), ("garbage", "00000000-0000-0000-0000-000000000000")):
@@ -203,7 +203,7 @@ def _named(name: str) -> Tree:
 
 
 def exchanges(api: Api) -> list[Tree]:
-    """What is recorded."""
+    """Return the exchanges to record."""
     found = [api.ask("GET", path, accept=AGGREGATED) for path in ("/api", "/apis")]
     found += [api.ask("GET", path) for path in ("/api", "/apis", "/api/v1", "/apis/autoscaling/v2")]
     found += [api.ask("GET", path) for path in ("/apis/recorded.example/v1", "/apis/broken.example/v1")]
@@ -257,7 +257,7 @@ def _refusals(api: Api) -> list[Tree]:
 
 
 def reduced(one: Tree) -> Tree:
-    """Without groups that are more of the same, without who owns fields, and without what only looks like a secret."""
+    """Return an exchange without redundant API groups, managed fields and values that look like secrets."""
     body = one.get("body")
     if isinstance(body, dict):
         for name in ("items", "groups"):

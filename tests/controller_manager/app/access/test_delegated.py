@@ -1,4 +1,4 @@
-"""Questions to the API server about callers: what is asked, how often, and how long answers are remembered."""
+"""Delegated token and access reviews: contents, rate and caching."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ PATHS = {
 
 
 class Server:
-    """Answers from the tables above, after `delay` seconds; `refusals` come first, and nothing while it is down."""
+    """Answers from the tables above after `delay` seconds; `refusals` come first; it may be down."""
 
     def __init__(self) -> None:
         self.asked: list[dict] = []

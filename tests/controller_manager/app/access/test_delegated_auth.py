@@ -1,4 +1,4 @@
-"""Who may see what, as the flags say: a guard in front of a whole API server, in virtual time."""
+"""Delegated authentication and authorization by flags, against a whole API server in virtual time."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ CLIENT_CA, PROXY_CA, OTHER_CA = (make_ca(name) for name in ("clients", "proxies"
 
 
 def root(ca: KeyPair) -> str:
-    """How connections below that authority are known."""
+    """Return the fingerprint of the root certificate of an authority."""
     trust = Trust()
     trust.set("any", ca.certificate)
     return next(iter(trust._roots["any"]))
@@ -57,7 +57,7 @@ ANONYMOUS = Request("GET", "/metrics")
 
 
 class Server:
-    """An API server that knows the token `good`, the network before it, and what was asked through that."""
+    """An API server that knows the token `good`, its network, and the requests that it got."""
 
     def __init__(self, api: ApiServer) -> None:
         self.client = Client(InProcessTransport(api.handle, certificate=ADMIN))
@@ -101,7 +101,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def guarded(server: Server, *flags: str) -> AsyncIterator[DelegatedAuth]:
-    """A guard that has looked up what it wants to, and follows it."""
+    """Return a guard after its lookup of the published configuration."""
     guard = DelegatedAuth(flag_set(()).parse(flags), server.network, Trust(), Runtime("test"))
     await guard.prepare()
     following = asyncio.get_running_loop().create_task(guard.run())
@@ -152,7 +152,7 @@ async def test_access_checks_use_client_config_on_request(server):
     assert connected == [("own", "https://x")] * 2
     server.refuses = {"configmaps", "tokenreviews"}
     async with guarded(server, *flags) as guard:
-        assert await judge(guard, request_with_token("good")) == 401  # the API server does not take the review
+        assert await judge(guard, request_with_token("good")) == 401  # the API server refuses the review
 
 
 @pytest.mark.flag("authorization-clusterconfig")
@@ -227,8 +227,8 @@ async def test_changed_ca_files_are_reloaded(server, tmp_path):
         proxies.write_bytes(b"")
         with structlog.testing.capture_logs() as lines:
             await asyncio.sleep(181)
-        told = f"--requestheader-client-ca-file: {proxies} holds no certificates that can be read: it is empty"
-        assert [line["error"] for line in lines] == [told]
+        message = f"--requestheader-client-ca-file: {proxies} holds no certificates that can be read: it is empty"
+        assert [line["error"] for line in lines] == [message]
         assert [await judge(guard, one) for one in (jane, alice)] == [401, 200]
         proxies.write_bytes(OTHER_CA.certificate)
         clients.unlink()
@@ -280,8 +280,8 @@ async def test_front_proxy_headers_and_names(server, tmp_path):
     async with guarded(server, *plain, *changed) as guard:
         assert await judge(guard, request) == 200
     known = "system:authenticated"
-    told = [{name: spec.get(name) for name in ("user", "groups", "uid", "extra")} for spec in server.users]
-    assert told == [
+    users = [{name: spec.get(name) for name in ("user", "groups", "uid", "extra")} for spec in server.users]
+    assert users == [
         {"user": "alice", "groups": ["a", known], "uid": None, "extra": {"k": ["v"]}},
         {"user": "bob", "groups": ["t", known], "uid": "7", "extra": {"k": ["w"]}},
     ]

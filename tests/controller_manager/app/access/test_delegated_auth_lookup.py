@@ -1,4 +1,4 @@
-"""What is published about callers, read as strictly as what decides about access should be."""
+"""Strict parsing of the ConfigMap extension-apiserver-authentication."""
 
 from contextlib import suppress
 
@@ -22,7 +22,7 @@ def test_complete_config_map_is_read():
         "requestheader-uid-headers": '["X-Remote-Uid"]',
         "requestheader-group-headers": '["X-Remote-Group"]',
         "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
-        "of-somebody-else": "{",
+        "of-another-component": "{",
     }
     rules = RequestHeaderConfig(
         ("front-proxy-client",),

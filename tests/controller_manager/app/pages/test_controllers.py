@@ -1,4 +1,4 @@
-"""/debug/controllers: the same state for browsers and for programs."""
+"""/debug/controllers as HTML and as JSON."""
 
 import base64
 import hashlib
@@ -61,7 +61,7 @@ STATE = ManagerState(
 
 
 class Text(HTMLParser):
-    """What a reader sees, and which elements there are."""
+    """The visible text of a page, and its elements."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the manager answers to whom."""
+"""Which callers may read which pages of the manager."""
 
 import json
 
@@ -30,7 +30,7 @@ from controller_manager.common.serving.health import Health
 
 
 def access_of(registry: CollectorRegistry, open_paths: tuple[str, ...], *authenticators: Authenticator) -> Access:
-    """Rules under which administrators may see everything, and others what is open."""
+    """Return access rules: administrators may read everything, others the open paths."""
     masters = AuthorizerChain([PrivilegedGroups(["system:masters"])])
     authenticator = RequestAuthenticator(authenticators, AnonymousAuthenticator())
     return Access(AlwaysAllowedPaths(open_paths), authenticator, masters, AccessMetrics(registry))
@@ -49,7 +49,7 @@ def make_pages(*flags: str) -> Pages:
 
 
 class Unreadable:
-    """A body that nobody may read."""
+    """A body that fails the test when it is read."""
 
     async def read(self, caller: str) -> bytes:
         raise AssertionError(f"it is read for {caller}")

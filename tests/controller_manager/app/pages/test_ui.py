@@ -1,4 +1,4 @@
-"""/ui: everybody gets the empty page, and who may see it what is there."""
+"""/ui: everyone gets the empty page, and authorized callers get its data."""
 
 import json
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ BROWSER = {"accept": "text/html"}
 
 
 class WatchedCluster:
-    """A cluster with a manager, and somebody who looks at it and may list `allowed`, or everything."""
+    """A cluster with a manager, and a viewer of its page who may list `allowed`, or everything."""
 
     def __init__(self, cluster: Cluster, informers: Informers, allowed: tuple[Resource[Any], ...]) -> None:
         self.cluster = cluster
@@ -65,11 +65,11 @@ async def test_state_shows_objects_and_causes_of_acts() -> None:
     async with watched_cluster() as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment(replicas=2))
         await it.cluster.settle()
-        assert "nodes" in (await it.look())["unread"]  # reading begins when somebody looks
+        assert "nodes" in (await it.look())["unread"]  # reading begins with the first view
         await it.cluster.settle()
         found = await it.look()
         assert found["unread"] == {}
-        (workload,) = found["sections"]["workloads"]["rows"]  # the replica set is not among them: it is owned
+        (workload,) = found["sections"]["workloads"]["rows"]  # the replica set is not listed because it is owned
         assert (workload["kind"], workload["name"], workload["severity"]) == ("Deployment", "web", "struggling")
         assert found["sections"]["pods"]["count"] == 2
         acted = {one["name"]: one["acted"] for one in found["controllers"]}
@@ -99,7 +99,7 @@ async def test_search_words_filter_rows() -> None:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.look()
         await it.cluster.settle()
-        assert (await it.look(q="nobody"))["sections"]["workloads"]["found"] == 0
+        assert (await it.look(q="absent"))["sections"]["workloads"]["found"] == 0
         assert (await it.look(q="DEFAULT/web"))["sections"]["workloads"]["found"] == 1
 
 
@@ -116,7 +116,7 @@ async def test_sections_are_limited_to_listable_resources() -> None:
 
 @pytest.mark.virtual
 async def test_caller_who_may_not_list_everything_sees_no_acts() -> None:
-    """Acts name objects of any kind, secrets among them."""
+    """Acts name objects of any kind, including secrets."""
     async with watched_cluster(*SHOWN) as it:
         await it.cluster.client.create(DEPLOYMENTS, deployment())
         await it.cluster.settle()

@@ -1,4 +1,4 @@
-"""What a server written in Go may write is read as it is meant; what does not fit is refused with its path."""
+"""Decoding of JSON as Go servers write it; values of a wrong type are refused with their path."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ class Part(Model):
 
 
 class Custom(Object):
-    """What an author of controllers could write."""
+    """A model that an author of controllers could write."""
 
     spec: Mapping[str, Any] = {}
     anything: Any = 5

@@ -1,4 +1,4 @@
-"""An update never loses a field the model does not know."""
+"""An update keeps fields that the model does not have."""
 
 import copy
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from controller_manager.common.api.model import EMPTY_RAW, Model, Object
 from tests.pace import cpu_limit
 
 
-# These leave out what equals its default, as the built-in models do.
+# Like the built-in models, these omit fields that equal their default.
 class Condition(Model, omit_defaults=True):
     type: str
     status: str = ""
@@ -147,7 +147,7 @@ def test_structs_in_mappings_keep_unknown_fields() -> None:
 
 
 class Limits(Model):
-    """A model of an author, whose defaults are not those of the server."""
+    """A model of an author, whose defaults differ from those of the server."""
 
     size: int = 1
     open: bool = False
@@ -231,7 +231,7 @@ BORDER = ("labels", "byName")  # keys below are names, not fields
 
 
 def invent(tree: Any, data: st.DataObject, inside: str = "") -> Any:
-    """The tree with invented fields in every object."""
+    """Return the tree with invented fields in every object."""
     if isinstance(tree, list):
         return [invent(item, data) for item in tree]
     if not isinstance(tree, dict):
@@ -241,7 +241,7 @@ def invent(tree: Any, data: st.DataObject, inside: str = "") -> Any:
 
 
 def invented(tree: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Every invented field outside lists, by its path."""
+    """Return every invented field outside lists, by path."""
     if not isinstance(tree, dict):
         return {}
     names = path[-1:] and path[-1] in BORDER

@@ -1,4 +1,4 @@
-"""What the containers of a pod need together, at the time of the greatest need."""
+"""The resources that the containers of a pod need at most at any time."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ SPECS = st.fixed_dictionaries({
 
 @given(SPECS)
 def test_pod_resources_are_the_maximum_over_time(spec: dict[str, Any]) -> None:
-    """While they run: all of them and the sidecars; before that each init container beside the sidecars before it."""
+    """Containers run together with sidecars; before that, each init container runs beside earlier sidecars."""
     sidecars = [parsed(one["asked"]) for one in spec["initContainers"] if one.get("restartPolicy")]
     together: Any = {}
     for amounts in [*(parsed(one["asked"]) for one in spec["containers"]), *sidecars]:

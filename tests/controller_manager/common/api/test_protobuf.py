@@ -1,4 +1,4 @@
-"""Which objects a message holds whole; the others are not written in protobuf."""
+"""Which objects are encoded as protobuf; the others are encoded as JSON."""
 
 import json
 from typing import Any
@@ -50,14 +50,14 @@ def encoded(tree: Any) -> bytes:
     return json.dumps(tree).encode()
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The objects of fixed fields within one, by their paths."""
+def objects(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the objects with fixed fields inside an object, by path."""
     free = ("labels", "matchLabels", "limits", "annotations")
     if isinstance(tree, list):
-        return [place for at, item in enumerate(tree) for place in places(item, (*path, at))]
+        return [place for at, item in enumerate(tree) for place in objects(item, (*path, at))]
     if not isinstance(tree, dict) or (path and path[-1] in free):
         return []
-    return [path, *(place for name, value in tree.items() for place in places(value, (*path, name)))]
+    return [path, *(place for name, value in tree.items() for place in objects(value, (*path, name)))]
 
 
 def changed(tree: Any, path: tuple[Any, ...], change: Any) -> Any:
@@ -76,9 +76,13 @@ def test_known_object_round_trips():
     assert decode(written, "", "") == DEPLOYMENT
 
 
-@given(st.sampled_from(places(DEPLOYMENT)), st.text(min_size=1), st.none() | st.booleans() | st.integers() | st.text())
+@given(
+    st.sampled_from(objects(DEPLOYMENT)),
+    st.text(min_size=1),
+    st.none() | st.booleans() | st.integers() | st.text(),
+)
 def test_object_with_unknown_field_does_not_fit(path, name, value):
-    """Wherever a newer server, or whoever made the object, has put it."""
+    """A newer server or an author may set such a field at any place."""
     name = f"invented-{name}"
     assert not fits(
         "apps/v1", "Deployment", encoded(changed(DEPLOYMENT, path, lambda found: found.update({name: value})))
@@ -124,7 +128,7 @@ def test_bytes_round_trip_and_bad_base64_does_not_fit():
 
 
 def test_revision_data_has_the_bytes_that_go_writes():
-    """A server in Go compares them, and takes no other ones in an update."""
+    """A Go server compares the bytes, and refuses an update with other ones."""
     tree = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "data": {"b": "<&>", "a": "\u2028"}, "revision": 1}
     written = body("apps/v1", "ControllerRevision", encoded(tree))
     assert written is not None
@@ -142,7 +146,7 @@ def test_unknown_kinds_and_definitions_use_json():
 
 
 def test_claim_template_with_kind_uses_json():
-    """In protobuf its place alone tells it, so that the set travels as JSON."""
+    """Protobuf has no field for the kind of a nested object, so the set is sent as JSON."""
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     tree = {"metadata": {"name": "a"}, "spec": {"volumeClaimTemplates": [claim]}}
     assert body("apps/v1", "StatefulSet", encoded(tree)) is None

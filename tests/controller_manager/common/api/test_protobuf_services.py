@@ -1,4 +1,4 @@
-"""Messages of gRPC services against the official package, its descriptors written by hand for what differs."""
+"""Messages of gRPC services, compared with the official package and handwritten descriptors."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def official(messages: dict[str, Rows], name: str) -> Any:
 
 
 def present(message: Any) -> dict[str, Any]:
-    """Return the fields of an official message that are there."""
+    """Return the fields that are set in an official message."""
     return {
         field.name: present(value) if field.type == FIELD.TYPE_MESSAGE else value
         for field, value in message.ListFields()

@@ -1,4 +1,4 @@
-"""Quantities have one text for each number and family of suffixes."""
+"""Each quantity has one canonical text per suffix family."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -72,7 +72,7 @@ _suffixes = st.sampled_from([*FACTORS, "e0", "e3", "E-3", "e-12", "e+7"])
 
 
 def _exact(text: str) -> Fraction:
-    """The number a text says, unbounded and unrounded, worked out on paper."""
+    """Return the number of a text, unbounded and unrounded."""
     for suffix, factor in sorted(FACTORS.items(), key=lambda item: -len(item[0])):
         if suffix and text.endswith(suffix):
             return Fraction(text.removesuffix(suffix)) * factor

@@ -1,4 +1,4 @@
-"""What objects count for in quotas, and which scopes they are in."""
+"""Quota usage of objects, and quota scopes."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,7 @@ from controller_manager.common.api.quota import DeviceClasses, Evaluators, scope
 
 
 class Cluster:
-    """One class of devices that stands for an extended resource, one that does not, and a pod with its claims."""
+    """A device class for an extended resource, one for none, and a pod with its claims."""
 
     def __init__(self, pod: Any = None, claims: Any = ()) -> None:
         self._pod, self._claims = pod, claims
@@ -28,7 +28,7 @@ EVALUATORS = Evaluators(Cluster())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def counted(resource: str, evaluators: Evaluators = EVALUATORS, **tree: Any) -> dict[str, str]:
+def usage_of(resource: str, evaluators: Evaluators = EVALUATORS, **tree: Any) -> dict[str, str]:
     usage = evaluators.of(resource).measure(tree).usage_at(NOW)
     return {name: str(amount) for name, amount in usage.items()}
 
@@ -40,7 +40,7 @@ def container(name: str = "c", requests: Any = None, limits: Any = None, **more:
 def test_pod_usage_counts_requests_and_limits() -> None:
     asks = container(requests={"cpu": "1", "example.com/gpu": "2", "hugepages-2Mi": "4Mi"}, limits={"cpu": "2"})
     spec = {"containers": [asks, container("d", requests={"cpu": "500m"})], "overhead": {"cpu": "250m"}}
-    assert counted("pods", spec=spec) == {
+    assert usage_of("pods", spec=spec) == {
         "count/pods": "1",
         "pods": "1",
         "cpu": "1750m",
@@ -50,7 +50,7 @@ def test_pod_usage_counts_requests_and_limits() -> None:
         "hugepages-2Mi": "4Mi",
         "requests.hugepages-2Mi": "4Mi",
     }
-    assert counted("pods", spec=spec, status={"phase": "Succeeded"}) == {"count/pods": "1"}
+    assert usage_of("pods", spec=spec, status={"phase": "Succeeded"}) == {"count/pods": "1"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_pod_usage_counts_requests_and_limits() -> None:
     ids=["init", "sidecar", "whole", "not for wholes", "overhead"],
 )
 def test_pod_usage_is_its_greatest_need(spec: Any, cpu: str) -> None:
-    assert counted("pods", spec=spec)["cpu"] == cpu
+    assert usage_of("pods", spec=spec)["cpu"] == cpu
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_resizing_pod_counts_the_larger_amount(status: Any, reason: str, cpu: st
         "conditions": [{"type": "PodResizePending", "reason": reason}],
     }
     spec = {"containers": [container(requests={"cpu": "1"}, limits={"cpu": "2"})]}
-    found = counted("pods", spec=spec, status=pod_status)
+    found = usage_of("pods", spec=spec, status=pod_status)
     assert (found["requests.cpu"], found["limits.cpu"]) == (cpu, limit)
 
 
@@ -109,7 +109,7 @@ def test_resizing_pod_counts_the_larger_amount(status: Any, reason: str, cpu: st
     ids=["within its grace", "stuck", "without a grace"],
 )
 def test_pod_past_its_grace_period_does_not_count(metadata: Any, counts: bool) -> None:
-    assert ("pods" in counted("pods", metadata=metadata, spec={})) is counts
+    assert ("pods" in usage_of("pods", metadata=metadata, spec={})) is counts
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_pod_past_its_grace_period_does_not_count(metadata: Any, counts: bool) -
     ],
 )
 def test_service_usage_counts_node_ports_and_balancers(spec: Any, node_ports: str, balancers: str) -> None:
-    assert counted("services", spec=spec) == {
+    assert usage_of("services", spec=spec) == {
         "count/services": "1",
         "services": "1",
         "services.nodeports": node_ports,
@@ -155,7 +155,7 @@ def test_claim_usage_counts_per_storage_class(
     tree = {"spec": spec | asks, "status": status, "metadata": {"annotations": annotations}}
     of_class = f"{name}.storageclass.storage.k8s.io/"
     named = {f"{of_class}persistentvolumeclaims": "1", f"{of_class}requests.storage": storage} if name else {}
-    assert counted("persistentvolumeclaims", **tree) == {
+    assert usage_of("persistentvolumeclaims", **tree) == {
         "count/persistentvolumeclaims": "1",
         "persistentvolumeclaims": "1",
         "requests.storage": storage,
@@ -165,13 +165,13 @@ def test_claim_usage_counts_per_storage_class(
 
 def test_storage_is_rounded_up_to_bytes() -> None:
     spec = {"resources": {"requests": {"storage": "1500m"}}}
-    assert counted("persistentvolumeclaims", spec=spec)["requests.storage"] == "2"
+    assert usage_of("persistentvolumeclaims", spec=spec)["requests.storage"] == "2"
 
 
 def test_other_objects_count_by_number() -> None:
-    assert counted("deployments.apps") == {"count/deployments.apps": "1"}
-    assert counted("secrets") == {"count/secrets": "1", "secrets": "1"}
-    assert counted("widgets.example.com") == {"count/widgets.example.com": "1"}
+    assert usage_of("deployments.apps") == {"count/deployments.apps": "1"}
+    assert usage_of("secrets") == {"count/secrets": "1", "secrets": "1"}
+    assert usage_of("widgets.example.com") == {"count/widgets.example.com": "1"}
 
 
 def devices(*requests: Any, **metadata: Any) -> dict[str, Any]:
@@ -201,7 +201,7 @@ ANY = "requests.deviceclass.resource.kubernetes.io/"
     ids=["none", "of one class", "all", "unknown mode", "alternatives"],
 )
 def test_device_claims_count_the_largest_possible_request(requests: Any, usage: dict[str, str]) -> None:
-    found = counted("resourceclaims.resource.k8s.io", **devices(*requests))
+    found = usage_of("resourceclaims.resource.k8s.io", **devices(*requests))
     assert found == {"count/resourceclaims.resource.k8s.io": "1", **usage}
 
 
@@ -232,7 +232,7 @@ EARLIER = {"metadata": {**OWNED, "name": "b"}}
 )
 def test_devices_of_extended_resource_count_once(pod: Any, others: Any, metadata: Any, left: str) -> None:
     evaluators = Evaluators(Cluster(pod, others))
-    found = counted("resourceclaims.resource.k8s.io", evaluators, **devices(exactly("gpu", count=3), **metadata))
+    found = usage_of("resourceclaims.resource.k8s.io", evaluators, **devices(exactly("gpu", count=3), **metadata))
     assert (found[GPU], found["requests.example.com/gpu"]) == ("3", left)
 
 

@@ -1,4 +1,4 @@
-"""Paths of objects: a name is one segment of them, or refused."""
+"""Paths of objects: a name is one path segment or refused."""
 
 import pytest
 

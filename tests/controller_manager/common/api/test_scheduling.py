@@ -1,4 +1,4 @@
-"""Where pods may run: node selectors and affinity, taints and tolerations, as tables."""
+"""Node selectors and affinity, taints and tolerations."""
 
 from collections.abc import Mapping
 from math import inf
@@ -73,7 +73,7 @@ def fields(*conditions: Tree) -> Tree:
         (condition("odd", "Gt", "7"), False),
         (condition("cores", "Lt", "9223372036854775807"), True),
         (condition("cores", "Lt", "9223372036854775808"), False),
-        # What there cannot be is met by no node.
+        # No node matches an impossible term.
         (condition("zone", "Near", "a"), False),
         (condition("zone", "In"), False),
         (condition("none", "NotIn"), False),

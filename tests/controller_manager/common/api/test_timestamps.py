@@ -1,4 +1,4 @@
-"""Times as the API writes them, and the ways in which it writes none."""
+"""API timestamps and zero times."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Which loop counts: the running one, and for a thread the one it works for."""
+"""Which event loop supplies the time: the running one, or the one that a thread works for."""
 
 import asyncio
 import threading

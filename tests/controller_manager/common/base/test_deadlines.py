@@ -1,4 +1,4 @@
-"""Deadlines of many tasks with one timer: each block ends as one of `asyncio.timeout` does."""
+"""Many deadlines with one timer behave like `asyncio.timeout`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -87,7 +87,7 @@ BODIES = (
 
 
 async def outcome(body: Callable[[Block], Coroutine[Any, Any, Any]], block: Block) -> Any:
-    """How a body ends, when, and whether its task is cancelled still."""
+    """Return how a body ends, when, and whether its task is still cancelled."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     began = loop.time()

@@ -1,4 +1,4 @@
-"""Folders that are their owner's alone."""
+"""Private folders."""
 
 import os
 import stat

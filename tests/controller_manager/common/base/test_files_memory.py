@@ -1,4 +1,4 @@
-"""Bytes under a path, and on no disk."""
+"""Files in memory."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What rules hide, and what becomes of series whose labels they do not allow."""
+"""Rules that hide metrics or limit label values."""
 
 import pytest
 from hypothesis import given

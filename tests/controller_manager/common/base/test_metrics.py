@@ -1,4 +1,4 @@
-"""Families and their series: what is counted is what is shown, and never more than there is room for."""
+"""Metric families and their series, which are bounded."""
 
 import pytest
 from hypothesis import given

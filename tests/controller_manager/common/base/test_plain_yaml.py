@@ -1,4 +1,4 @@
-"""YAML of people who mean well, and of others."""
+"""Plain YAML is read, and other YAML is refused."""
 
 import pytest
 import yaml

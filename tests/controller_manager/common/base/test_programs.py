@@ -1,4 +1,4 @@
-"""Programs that are run: what they say, how they end, and that nothing of them is left."""
+"""External programs: output, exit status and cleanup."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from controller_manager.common.base.tasks import Tasks
 
 
 class Held:
-    """A pipe that a script holds open with `exec 3>name`, and so do the processes that it starts."""
+    """A pipe that a script and its child processes hold open with `exec 3>name`."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -22,7 +22,7 @@ class Held:
         os.set_blocking(self.end, True)
 
     async def wait_until_closed(self) -> None:
-        """Return once all of them are gone."""
+        """Return once all holders have ended."""
         assert await asyncio.to_thread(os.read, self.end, 1) == b""
 
 
@@ -88,7 +88,7 @@ async def test_program_cancelled_while_starting_is_killed(held: Held, tmp_path: 
         task = tasks.start(run(f"{held.hold}; sleep 1000 & echo >{began}; wait"), name="a program")
         for _ in range(turns):
             await asyncio.sleep(0)
-        began.read_bytes()  # the loop does not go on before the program does
+        began.read_bytes()  # blocks the loop until the program runs
         task.cancel()
     await held.wait_until_closed()
 

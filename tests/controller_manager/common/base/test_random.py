@@ -1,4 +1,4 @@
-"""The operating system's randomness is drawn in advance, and never given twice."""
+"""Random numbers are drawn from the system in advance and never repeat."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

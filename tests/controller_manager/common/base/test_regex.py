@@ -1,4 +1,4 @@
-"""Regular expressions of users find what Go's find, and are refused in the same words."""
+"""Regular expressions match as in Go and have Go's error messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The registry shows what its rules let through, and tells how much that is."""
+"""The metric registry applies its rules and counts hidden families."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ def registry_with(rules: MetricRules) -> Registry:
 
 
 class Slow(Collector):
-    """Remembers whether it was asked."""
+    """Records whether it was collected."""
 
     asked = False
 

@@ -1,4 +1,4 @@
-"""Long work gets what short work leaves, never less than its part, and callers share it fairly."""
+"""Long work gets what short work leaves, at least its minimum share, and callers share it fairly."""
 
 import asyncio
 from collections import Counter
@@ -15,13 +15,13 @@ MICRO, MILLI = 1e-6, 1e-3
 
 
 class Clock:
-    """A clock that goes on when somebody works."""
+    """A clock that advances with work."""
 
     def __init__(self) -> None:
         self.now = 100.0
 
     def __call__(self) -> float:
-        self.now += MICRO  # so long takes what is not work
+        self.now += MICRO  # time of other work
         return self.now
 
     def work(self, seconds: float) -> None:
@@ -35,14 +35,14 @@ def looks(pace: Pace, now: float, rounds: int, took: float, *, arrived: bool = F
 def test_slice_is_due_after_quiet_rounds() -> None:
     pace = Pace(0.0)
     assert pace.decide(0.01 * MILLI, arrived=True)
-    pace.spent(0.01 * MILLI, 10 * MILLI)  # so that only quiet makes another one due
+    pace.spent(0.01 * MILLI, 10 * MILLI)  # so that only a quiet loop makes the next slice due
     assert not pace.decide(10.01 * MILLI, arrived=True)
     due = looks(pace, 10.01 * MILLI, 25, 10 * MICRO)
     assert due[:18] == [False] * 18
     assert due[21:] == [True] * 4
 
 
-@pytest.mark.parametrize("arrived", [True, False], ids=["requests come", "something else goes on"])
+@pytest.mark.parametrize("arrived", [True, False], ids=["requests come", "other work"])
 def test_beside_short_work_slices_get_one_eighth(arrived: bool) -> None:
     pace = Pace(0.0)
     assert looks(pace, 0.0, 3, 10 * MICRO)[-1] is True
@@ -135,7 +135,7 @@ async def take_part(slices: Slices, caller: str, had: Counter[str], piece: Calla
 
 
 class Load:
-    """Requests that take so many seconds in each round of the loop, as long as it is on."""
+    """Requests that take `each` seconds in each round of the loop until `end`."""
 
     def __init__(self, slices: Slices, clock: Clock, each: float) -> None:
         self.slices, self.clock, self.each = slices, clock, each
@@ -167,7 +167,7 @@ async def test_long_work_gets_minimum_share_beside_short_work() -> None:
     await rounds(3000)
     assert 0.11 <= had["a"] / (had["a"] + load.done) <= 0.16
     longest = max(after - before for before, after in zip(load.rounds, load.rounds[1:], strict=False))
-    assert longest <= 0.2 * MILLI + 0.3 * MILLI + 0.1 * MILLI  # one piece comes between two rounds of requests
+    assert longest <= 0.2 * MILLI + 0.3 * MILLI + 0.1 * MILLI  # one piece runs between two rounds of requests
     load.end()
     began, before = clock.now, had["a"]
     await rounds(3000)
@@ -202,7 +202,7 @@ async def test_cancelled_waiters_do_not_block_others() -> None:
     await rounds(10)
     stopped = clock.now
     await rounds(10)
-    assert clock.now == stopped  # nobody looks at the clock any more
+    assert clock.now == stopped  # no slice is running any more
 
 
 async def test_tasks_without_share_yield_once_per_slice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What is used of the standard library beyond its public names is there, and does what it is used for."""
+"""Private parts of the standard library that we use exist and behave as expected."""
 
 import asyncio
 import ssl
@@ -28,13 +28,13 @@ async def test_awaited_returns_the_future_of_a_task():
 
 
 def handshake(*, shows: bool) -> ssl.SSLObject:
-    """The server's side of a connection whose client shows a certificate, or none."""
+    """Return the server side of a connection whose client sends a certificate or none."""
     ca = tls.make_ca("authority")
     server = tls.context_of(tls.issue(ca, "server", hosts=["localhost"]), ca.certificate)
     client = ssl.create_default_context(cadata=ca.certificate.decode())
     client.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if shows:
-        pair = tls.issue(ca, "somebody", client=True)
+        pair = tls.issue(ca, "client", client=True)
         with memory_file(pair.certificate + pair.key) as file:
             client.load_cert_chain(file)
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -55,7 +55,7 @@ def test_verified_chain_contains_certificate_and_authority():
     chain = verified_chain(handshake(shows=True))
     leaf, root = map(x509.load_der_x509_certificate, chain)
     assert [name.rfc4514_string() for name in (leaf.subject, leaf.issuer, root.subject)] == [
-        *("CN=somebody", "CN=authority", "CN=authority"),
+        *("CN=client", "CN=authority", "CN=authority"),
     ]
     assert chain[0] == leaf.public_bytes(Encoding.DER)
 

@@ -1,4 +1,4 @@
-"""Background work that outlives its failures, and ends when it is told to."""
+"""Background tasks: restart after failures, and cancellation."""
 
 import asyncio
 
@@ -69,7 +69,7 @@ async def test_failed_task_cancels_body_and_other_tasks() -> None:
     assert [str(error) for error in caught.value.exceptions] == ["boom"]
 
 
-async def test_cancelling_ends_kept_work() -> None:
+async def test_cancelling_ends_restarted_work() -> None:
     async with Tasks() as tasks:
         task = tasks.start(keep_running(asyncio.Event().wait, get_logger("test"), name="test"), name="kept")
         await asyncio.sleep(1)

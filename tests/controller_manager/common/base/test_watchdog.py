@@ -1,4 +1,4 @@
-"""The watchdog of an event loop: it measures on a loop of real time, and says who was in the way."""
+"""The watchdog of the event loop: it measures in real time and names the blocking task."""
 
 import asyncio
 import threading
@@ -34,20 +34,20 @@ def _by_key(frame: FrameType) -> str:
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """Where delays are counted."""
+    """The registry that counts delays."""
     return CollectorRegistry()
 
 
 @pytest.fixture
 def lines() -> Iterator[list[dict[str, object]]]:
-    """What is logged."""
+    """The log lines."""
     with capture_logs() as found:
         yield found
 
 
 @pytest.fixture
 def every_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may keep this process from running, which is a delay too, and would be the only one that is told."""
+    """Log every delay, because other processes may delay this one first."""
     monkeypatch.setattr(watchdog, "_WARN_EVERY", 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Reads recorded expressions with their outcomes, and tells what ours are in the same form."""
+"""Reads recorded CEL expressions with their outcomes, and returns our outcomes in the same form."""
 
 import base64
 import math
@@ -51,7 +51,7 @@ _NAMED = {
 
 
 def decide(check: AuthorizationCheck) -> DecisionValue:
-    """Answer as the authorizer did that rows were recorded with."""
+    """Answer like the authorizer that the rows were recorded with."""
     if check.verb == "fail":
         return DecisionValue(allowed=False, reason="r", error="broken")
     if check.verb == "get":
@@ -87,7 +87,7 @@ def value_of(raw: Any, declared: Type) -> Any:
 
 
 def outcome(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a row that are outcomes, as we find them."""
+    """Return our outcome in the fields of a row."""
     types = {name: type_named(one) for name, one in row.get("types", {}).items()}
     try:
         program = Environment.base().extend(types).compile(row["expr"])

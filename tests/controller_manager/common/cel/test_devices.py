@@ -1,4 +1,4 @@
-"""Expressions that select devices: tables."""
+"""CEL expressions that select devices."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What recorded expressions do not show of libraries: the authorizer, bounds, and order among equals."""
+"""CEL libraries beyond the recorded expressions: the authorizer, bounds, and stable order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def value(expression: str, **variables: Any) -> Any:
 
 
 def asked(expression: str) -> AuthorizationCheck:
-    """Return the first question of an expression."""
+    """Return the first authorization check of an expression."""
     questions: list[AuthorizationCheck] = []
 
     def decide(check: AuthorizationCheck) -> DecisionValue:

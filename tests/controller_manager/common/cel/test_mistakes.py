@@ -1,4 +1,4 @@
-"""Expressions that do not compile get the errors that were recorded of definitions of custom resources."""
+"""Compile errors equal those recorded for custom resource definitions."""
 
 import json
 from pathlib import Path

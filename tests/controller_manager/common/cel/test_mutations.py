@@ -1,4 +1,4 @@
-"""Expressions that make objects and operations come out as those of the real environment of mutations did."""
+"""Mutation expressions have the recorded outcomes of kube-apiserver."""
 
 import json
 from pathlib import Path
@@ -89,7 +89,7 @@ NATIVE: dict[type, str] = {
 
 
 def plain(value: Any) -> Any:
-    """Return plain JSON as the rows show it, where what JSON has no values for is the name of its type in Go."""
+    """Return plain JSON as in the rows; a value without JSON form is the name of its Go type."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

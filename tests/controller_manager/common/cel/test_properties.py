@@ -1,4 +1,4 @@
-"""Properties of expressions: order and equality of values, trees and their text, loops written out, and costs."""
+"""Properties of CEL: order and equality of values, printed trees, specialized loops, and costs."""
 
 import math
 from typing import Any
@@ -95,7 +95,7 @@ def test_escaped_property_names_round_trip(name: str) -> None:
 
 
 def written(node: Node) -> str:
-    """Return the text of a tree, with parentheses around everything."""
+    """Return the text of a tree, fully parenthesized."""
     if isinstance(node, Literal):
         return {True: "true", False: "false", None: "null"}.get(node.value) or f"({node.value})"
     if isinstance(node, Ident):
@@ -119,7 +119,7 @@ def written(node: Node) -> str:
 
 
 def shape(node: Node) -> Any:
-    """Return what a tree is, without its places."""
+    """Return a tree without its positions."""
     own = [getattr(node, name) for name in ("name", "function", "field", "value") if hasattr(node, name)]
     return (type(node).__name__, *own, *map(shape, children(node)))
 

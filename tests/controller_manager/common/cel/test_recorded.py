@@ -1,4 +1,4 @@
-"""Recorded expressions come out as recorded: phase, result, types, cost, estimate and every error."""
+"""Recorded expressions have the recorded outcome: phase, result, types, cost, estimate and errors."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Recorded rules on values of schemas come out as recorded: errors, largest cost, actual cost and outcome."""
+"""Recorded schema rules have the recorded outcome: errors, maximum cost, actual cost and result."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_rule_outcomes_equal_recorded_ones(row: dict[str, Any]) -> None:
 
 
 def outcome(environment: Environment, rule: str, tree: Any) -> dict[str, Any]:
-    """Return what a rule says of a value that stays as it is."""
+    """Return the outcome of a rule for an unchanged value."""
     try:
         program = environment.compile(rule)
     except ProgramError as error:

@@ -1,4 +1,4 @@
-"""Expressions over values that schemas describe: types, names, formats, kinds of lists, and bounds in estimates."""
+"""CEL over values with schemas: types, names, formats, list kinds, and bounds in estimates."""
 
 from typing import Any
 
@@ -138,7 +138,7 @@ def test_optional_old_self_may_be_absent() -> None:
 @pytest.mark.parametrize(
     ("expression", "most"),
     [
-        ("self.name == 'x'", 3),  # as short as the shorter one
+        ("self.name == 'x'", 3),  # as long as the shorter string
         ("self.name == self.color", 5),  # 40 bytes against 5 characters
         ("self.tags.all(t, t.startsWith('a'))", 3 + 5 * 5),
         ("self.labels.all(k, true)", 3 + 3 * 3),

@@ -1,4 +1,4 @@
-"""Names of cipher suites and what they come to."""
+"""Names of cipher suites."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The flags of metrics, and the page in the forms that scrapers ask for."""
+"""Metric flags, and the metrics page in the formats of scrapers."""
 
 import asyncio
 import collections
@@ -30,7 +30,7 @@ async def page(registry: Registry, **headers: str) -> Response:
 
 
 async def scrape(*argv: str) -> str:
-    """The metrics of a manager with these flags that has something to do."""
+    """Return the metrics of a working manager with these flags."""
     async with Cluster() as cluster:
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics", *argv)
         await cluster.settle()

@@ -1,4 +1,4 @@
-"""/flagz and /statusz, for people and for programs."""
+"""/flagz and /statusz as text and as objects."""
 
 import asyncio
 import json

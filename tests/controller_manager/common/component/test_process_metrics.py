@@ -1,4 +1,4 @@
-"""What the system says of a process, read from the texts it says it in."""
+"""Process metrics from /proc."""
 
 from pathlib import Path
 

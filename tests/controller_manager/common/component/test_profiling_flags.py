@@ -1,4 +1,4 @@
-"""The profiles of a manager: who can see them, and what the two flags change."""
+"""Profiles of a manager: access, and the two profiling flags."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Feature gates: what users say about them, and what follows."""
+"""Feature gates set by users."""
 
 import pytest
 

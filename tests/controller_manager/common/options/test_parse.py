@@ -1,4 +1,4 @@
-"""The command line: pflag's grammar, every problem at once, defaults, rules across fields, help."""
+"""The command line: pflag's grammar, all problems at once, defaults, rules across fields, help."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How each type of flag is read and written: pflag's grammar, with round trips."""
+"""Parsing and formatting of each flag type: pflag's grammar, with round trips."""
 
 import pytest
 from hypothesis import given

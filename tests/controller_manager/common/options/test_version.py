@@ -1,4 +1,4 @@
-"""The flags of every process: help, the version that is printed, and the one that is reported."""
+"""The flags of every process: help, the printed version and the reported version."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Servers on the loopback interface, and a handler that remembers what it was asked."""
+"""Servers on the loopback interface, and a handler that records its requests."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ TEXT = {"content-type": "text/plain"}
 
 
 class Pushing:
-    """A stream without chunks of its own: what is pushed goes to the sink."""
+    """A stream without own chunks: pushed data goes to the sink."""
 
     def __init__(self) -> None:
         self.ready, self.closed, self.looks = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -37,7 +37,7 @@ class Pushing:
 
 
 class Handler:
-    """Remembers requests and answers by path."""
+    """Records requests and answers by path."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -46,7 +46,7 @@ class Handler:
         self.pushing = Pushing()
 
     async def __call__(self, request: Request) -> Response:
-        self.requests.append(await request.received("somebody"))
+        self.requests.append(await request.received("caller"))
         match request.path:
             case "/stream":
                 return Response(200, TEXT, self._ticks(3))

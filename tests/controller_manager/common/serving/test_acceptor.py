@@ -1,4 +1,4 @@
-"""Who is let in at a moment when the process can open nothing more."""
+"""The acceptor without free file descriptors, and before the first byte."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ from controller_manager.common.serving.listening import Acceptor, listen
 
 
 class ExhaustedListener(socket.socket):
-    """A listening socket that cannot accept for as long as somebody says."""
+    """A listening socket that cannot accept while `exhausted` is set."""
 
     exhausted = True
 
@@ -26,7 +26,7 @@ class ExhaustedListener(socket.socket):
 
 
 class Greeting(asyncio.Protocol):
-    """Answers the first bytes, and ends."""
+    """Answers the first bytes and closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -62,7 +62,7 @@ async def test_acceptor_without_file_descriptors_retries():
 
 
 class WatchedLimiter(ConnectionLimiter):
-    """Lets a test wait for a number of members."""
+    """A limiter that lets a test wait for a number of members."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(limit)

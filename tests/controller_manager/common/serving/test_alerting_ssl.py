@@ -1,4 +1,4 @@
-"""Clients that are refused by TLS are told why, on the loops of both kinds; who speaks no TLS is shown out at once."""
+"""Clients refused by TLS get an alert on both loops; clients without TLS are disconnected at once."""
 
 import asyncio
 import contextlib
@@ -88,6 +88,6 @@ def test_client_sending_after_alert_is_disconnected():
         with pytest.raises(ssl.SSLWantReadError):
             server.do_handshake()
         there.write(b"more")
-    assert back.read().startswith(b"\x15\x03")  # an alert
+    assert back.read().startswith(b"\x15\x03")  # a TLS alert
     with pytest.raises(ssl.SSLError, match="unsupported protocol"):
         server.do_handshake()

@@ -1,4 +1,4 @@
-"""How many answers are remembered, and for how long."""
+"""How many answers are cached, and for how long."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Who sent a request, and who only pretends to be somebody."""
+"""Authentication of requests by certificate, token and proxy headers."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def root(ca) -> str:
 
 
 class Tokens:
-    """Knows two tokens, and one that cannot be judged."""
+    """Knows two tokens, and one that cannot be checked."""
 
     async def authenticate_token(self, token: str) -> User | None:
         if token == "unknowable":
@@ -50,7 +50,7 @@ CONFIG = RequestHeaderConfig(
 
 
 def chain_of(trust: Trust, config: RequestHeaderConfig = CONFIG, tokens: Tokens | None = None) -> RequestAuthenticator:
-    """The authenticators that every process puts together, tokens only where they are known."""
+    """Return the authenticators of every process; tokens are optional."""
     authenticators: list[Authenticator] = [
         RequestHeaderAuthenticator(trust, config),
         X509Authenticator(lambda certificate: trust.believes(CLIENTS, certificate)),
@@ -76,29 +76,35 @@ def request_of(name: str = "", ca=None, groups=(), expires=float("inf"), repeate
 AS_ALICE = {"x_remote_user": "alice"}
 
 AUTHENTICATED = {
-    "nothing is shown": (request_of(), ANONYMOUS_USER),
+    "no credentials": (request_of(), ANONYMOUS_USER),
     "a client": (request_of("jane", CLIENT_CA, ("dev", "ops")), User("jane", groups=("dev", "ops", KNOWN))),
-    "a client says it is known": (request_of("jane", CLIENT_CA, (KNOWN,)), User("jane", groups=(KNOWN,))),
+    "a client in the group of authenticated users": (
+        request_of("jane", CLIENT_CA, (KNOWN,)),
+        User("jane", groups=(KNOWN,)),
+    ),
     "a token": (request_of(authorization="Bearer good"), User("bob", "7", ("b", KNOWN), {"k": ("v",)})),
-    "its owner says it is known": (request_of(authorization="bearer full "), User("eve", groups=(KNOWN,))),
-    "a certificate counts more than a token": (
+    "a token owner in the group of authenticated users": (
+        request_of(authorization="bearer full "),
+        User("eve", groups=(KNOWN,)),
+    ),
+    "a certificate precedes a token": (
         request_of("jane", CLIENT_CA, authorization="Bearer good"),
         User("jane", groups=(KNOWN,)),
     ),
-    "a token helps where a certificate does not": (
+    "a token after an unusable certificate": (
         request_of("jane", OTHER_CA, authorization="Bearer full"),
         User("eve", groups=(KNOWN,)),
     ),
-    "a certificate that tells of itself": (
+    "a certificate with its own identity": (
         Request("GET", "/", certificate=Certificate("jane", ("dev",), root(CLIENT_CA), uid="7", digest="ab")),
         User("jane", "7", ("dev", KNOWN), {"authentication.kubernetes.io/credential-id": ("X509SHA256=ab",)}),
     ),
     "a proxy for alice": (request_of("front", PROXY_CA, **AS_ALICE), User("alice", groups=(KNOWN,))),
-    "a proxy's headers count more than the token it passes on": (
+    "proxy headers precede a forwarded token": (
         request_of("front", PROXY_CA, authorization="Bearer good", **AS_ALICE),
         User("alice", groups=(KNOWN,)),
     ),
-    "a proxy for nobody known": (
+    "a proxy for an anonymous user": (
         request_of("front", PROXY_CA, x_remote_user="system:anonymous", x_remote_group="system:unauthenticated"),
         User("system:anonymous", groups=("system:unauthenticated",)),
     ),
@@ -106,7 +112,7 @@ AUTHENTICATED = {
         request_of("jane", CLIENT_CA, x_remote_group="system:masters", **AS_ALICE),
         User("jane", groups=(KNOWN,)),
     ),
-    "headers of nobody": (request_of(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS_USER),
+    "headers without a proxy certificate": (request_of(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS_USER),
     "headers of the owner of a token": (
         request_of(authorization="Bearer full", **AS_ALICE),
         User("eve", groups=(KNOWN,)),
@@ -115,8 +121,8 @@ AUTHENTICATED = {
     "another scheme": (request_of(authorization="Basic cm9vdDpyb290"), ANONYMOUS_USER),
     "an empty header": (request_of(authorization=""), ANONYMOUS_USER),
     "a scheme without a token": (request_of(authorization="Bearer "), ANONYMOUS_USER),
-    "a token behind two spaces is none": (request_of(authorization="Bearer  good"), ANONYMOUS_USER),
-    "what one refuses is left to the next": (
+    "a token after two spaces is not a token": (request_of(authorization="Bearer  good"), ANONYMOUS_USER),
+    "the next authenticator is tried after a refusal": (
         request_of("front", PROXY_CA, x_remote_user="al\udce9ce", authorization="Bearer full"),
         User("eve", groups=(KNOWN,)),
     ),
@@ -131,23 +137,23 @@ async def test_authenticated_cases(case):
 
 REFUSED = {
     "a client of another authority": request_of("admin", OTHER_CA, ("system:masters",)),
-    "a certificate whose authority nobody knows": Request("GET", "/", certificate=Certificate("admin")),
+    "a certificate of an unknown authority": Request("GET", "/", certificate=Certificate("admin")),
     "a client whose certificate has expired": request_of("jane", CLIENT_CA, expires=1.0),
-    "a client whose uid cannot be told": Request(
+    "a client with an ambiguous uid": Request(
         "GET", "/", certificate=Certificate("jane", (), root(CLIENT_CA), uid=None)
     ),
     "a proxy as a client": request_of("front", PROXY_CA),
     "a proxy whose certificate has expired": request_of("front", PROXY_CA, expires=1.0, **AS_ALICE),
     "a proxy that is not allowed": request_of("back", PROXY_CA, **AS_ALICE),
-    "a proxy whose name is allowed in another case": request_of("FRONT", PROXY_CA, **AS_ALICE),
+    "a proxy whose name differs in case": request_of("FRONT", PROXY_CA, **AS_ALICE),
     "a proxy of another authority": request_of("front", OTHER_CA, **AS_ALICE),
-    "a proxy that names nobody": request_of("front", PROXY_CA, x_remote_user="", x_remote_group="system:masters"),
+    "a proxy without a user name": request_of("front", PROXY_CA, x_remote_user="", x_remote_group="system:masters"),
     "a header with underscores": Request(
         "GET", "/", headers={"x_remote_user": "alice"}, certificate=Certificate("front", root=root(PROXY_CA))
     ),
     "a name that is no text": request_of("front", PROXY_CA, x_remote_user="al\udce9ce"),
     "a group that is no text": request_of("front", PROXY_CA, x_remote_group="\udce9", **AS_ALICE),
-    "a token of nobody": request_of(authorization="Bearer forged"),
+    "an unknown token": request_of(authorization="Bearer forged"),
     "a token that cannot be one": request_of(authorization="Bearer good x"),
     "two tokens": request_of(authorization="Bearer good, Bearer full"),
     "a token that is no text": request_of(authorization="Bearer go\udce9d"),

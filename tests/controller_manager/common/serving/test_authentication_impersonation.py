@@ -1,4 +1,4 @@
-"""Which headers ask for impersonation, and how each combination is refused."""
+"""Impersonation headers are refused."""
 
 import pytest
 

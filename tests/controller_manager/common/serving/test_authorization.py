@@ -1,4 +1,4 @@
-"""The first opinion decides, nobody having one is a refusal that says who wanted what; and what is asked may wait."""
+"""A chain of authorizers: the first decision counts, and without one the request is forbidden."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ METRICS = NonResourceRule(("get",), ("/metrics",))
 
 
 class FixedAuthorizer:
-    """An authorizer that says the same of everything, a second after it was asked."""
+    """An authorizer with a fixed decision after one second."""
 
     def __init__(self, decision: Decision, reason: str = "", rules: Rules = NO_RULES, error: str = "") -> None:
         self.asked = 0
@@ -47,10 +47,10 @@ class FixedAuthorizer:
 
 class UnavailableAuthorizer:
     async def authorize(self, attributes: AuthorizerAttributes) -> Authorization:
-        raise ServiceUnavailable("nobody can be asked")
+        raise ServiceUnavailable("the authorizer is unavailable")
 
     async def rules_for(self, user: User, namespace: str) -> Rules:
-        return Rules(incomplete=True, error="nobody can be asked")
+        return Rules(incomplete=True, error="the authorizer is unavailable")
 
 
 @pytest.mark.virtual
@@ -121,7 +121,7 @@ async def test_rules_of_all_authorizers_are_joined() -> None:
             FixedAuthorizer(Decision.NO_OPINION, rules=Rules((READ,))),
         ]
     )
-    assert await chain.rules_for(JANE, "a") == Rules((READ, READ), (METRICS,), True, "nobody can be asked")
+    assert await chain.rules_for(JANE, "a") == Rules((READ, READ), (METRICS,), True, "the authorizer is unavailable")
 
 
 @pytest.mark.parametrize(

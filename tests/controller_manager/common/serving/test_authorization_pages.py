@@ -1,4 +1,4 @@
-"""Which paths are open, and what becomes of requests for the others."""
+"""Open paths of the pages, and authorization of all others."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,7 +27,7 @@ USERS = {
 
 
 class ByName:
-    """Recognizes users by a header."""
+    """Authenticates users by a header."""
 
     async def authenticate(self, request: Request) -> User | None:
         name = request.headers.get("name", "")
@@ -135,7 +135,7 @@ async def test_impersonation_is_refused(access, name):
     with pytest.raises(Forbidden, match="serves no impersonation"):
         await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-user": "system:anonymous"}))
     with pytest.raises(BadRequest, match="Impersonate-User"):
-        await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-group": "nobody"}))
+        await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-group": "group"}))
 
 
 async def test_forbidden_message_names_caller_and_path(access):

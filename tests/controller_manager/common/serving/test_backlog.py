@@ -1,4 +1,4 @@
-"""Who is cut off when too much waits for clients."""
+"""Which client is cut off when too much output is unread."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ def test_longest_waiting_client_is_cut_off_above_limit():
     for name in "abc":
         backlog.add(name, 30, partial(cut.append, name))
     backlog.remove("a")
-    backlog.add("a", 30, partial(cut.append, "a"))  # it has taken something, and more waits
+    backlog.add("a", 30, partial(cut.append, "a"))  # it has read some data, and more is waiting
     assert cut == []
     backlog.add("d", 60, partial(cut.append, "d"))
     assert cut == ["b", "c"]

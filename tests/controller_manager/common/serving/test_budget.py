@@ -1,4 +1,4 @@
-"""Room for bodies: of a caller, of all, in what order, and for how long somebody waits for it."""
+"""Memory budget for request bodies: limits, order and timeouts."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Readers:
-    """Callers who take room for a body each."""
+    """Callers that each take room for a body."""
 
     def __init__(self, budget: Budget, group: asyncio.TaskGroup) -> None:
         self.budget, self._group = budget, group
@@ -93,7 +93,7 @@ async def test_cancelled_waiters_release_their_room():
         early.cancel()
         await asyncio.sleep(0)
         budget.release("a", 10)
-        late.cancel()  # it has been let in just now
+        late.cancel()  # it has just got its room
     for _ in range(3):
         budget.release("a", 10)
     assert budget.held == 0

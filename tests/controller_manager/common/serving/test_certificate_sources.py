@@ -1,4 +1,4 @@
-"""Self-signed pairs: how long one is kept, when it is made anew, and that nobody else's is touched."""
+"""Self-signed certificates: reuse and renewal; foreign certificates stay unchanged."""
 
 import asyncio
 import stat
@@ -76,7 +76,7 @@ async def test_self_signed_pair_is_renewed_before_expiry(tmp_path):
 
 @pytest.mark.virtual
 async def test_pair_from_the_future_is_replaced(tmp_path: Path) -> None:
-    """As after the clock was set back."""
+    """This happens after the clock was set back."""
     source, kept = SelfSigned("manager", HOSTS), SelfSigned("manager", HOSTS, tmp_path)
     first = source.read(), kept.read()
     loop = asyncio.get_running_loop()

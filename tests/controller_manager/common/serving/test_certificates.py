@@ -1,4 +1,4 @@
-"""What clients are shown as certificates and authorities change, by handshakes in memory."""
+"""Certificates of new connections while certificates and authorities change, with handshakes in memory."""
 
 import asyncio
 import ssl
@@ -33,7 +33,7 @@ def client(
 
 
 class TLSConnection:
-    """A finished handshake; raises ssl.SSLError when one side does not want to."""
+    """A finished handshake; raises ssl.SSLError if one side refuses."""
 
     def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext, name: str | None = None, **more) -> None:
         there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -48,7 +48,7 @@ class TLSConnection:
         self.client.write(data)
         assert self.server.read(len(data)) == data
 
-    def shown(self) -> str:
+    def served_names(self) -> str:
         der = self.client.getpeercert(binary_form=True)
         (name,) = x509.load_der_x509_certificate(der or b"").subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
         return str(name.value)
@@ -86,8 +86,8 @@ def files(tmp_path) -> Files:
     return made
 
 
-def shown(contexts: Contexts, name: str | None = None, address: str = HOME) -> set[str]:
-    return {TLSConnection(contexts(address), client(version), name).shown() for version in (OLD, NEW)}
+def served_names(contexts: Contexts, name: str | None = None, address: str = HOME) -> set[str]:
+    return {TLSConnection(contexts(address), client(version), name).served_names() for version in (OLD, NEW)}
 
 
 @pytest.mark.virtual
@@ -95,9 +95,9 @@ async def test_new_files_are_used_while_old_connections_continue(files):
     contexts = Contexts(files.source)
     before = TLSConnection(contexts(HOME), client())
     files.write("second")
-    assert shown(contexts) == {"first"}
+    assert served_names(contexts) == {"first"}
     await asyncio.sleep(5)
-    assert shown(contexts) == {"second"}
+    assert served_names(contexts) == {"second"}
     before.send(b"still here")
 
 
@@ -120,12 +120,12 @@ async def test_broken_pair_keeps_old_one_and_is_logged_once(files, damage):
     with structlog.testing.capture_logs() as lines:
         for _ in range(3):
             await asyncio.sleep(5)
-            assert shown(contexts) == {"first"}
+            assert served_names(contexts) == {"first"}
         contexts.renew()
-        assert shown(contexts) == {"first"}
+        assert served_names(contexts) == {"first"}
         files.write("second")
         await asyncio.sleep(5)
-        assert shown(contexts) == {"second"}
+        assert served_names(contexts) == {"second"}
     assert [line["log_level"] for line in lines] == ["error", "info"]
     assert str(files.cert_file) in lines[0]["source"]
     assert "PRIVATE" not in str(lines)
@@ -171,15 +171,15 @@ async def test_server_names_select_certificates_as_they_change(files, tmp_path):
         "localhost": "first",
     }
     for address in ("127.0.0.2", HOME):
-        assert {name: shown(contexts, name, address) for name in expected} == {
+        assert {name: served_names(contexts, name, address) for name in expected} == {
             name: {certificate} for name, certificate in expected.items()
         }
-    assert shown(contexts, None, "127.0.0.2") == {"first"}
-    assert shown(contexts, None, "::ffff:127.0.0.1") == shown(contexts, None, "::1") == {"given"}
+    assert served_names(contexts, None, "127.0.0.2") == {"first"}
+    assert served_names(contexts, None, "::ffff:127.0.0.1") == served_names(contexts, None, "::1") == {"given"}
     own.write("newer", "newer.test")
     await asyncio.sleep(5)
-    assert shown(contexts, "newer.test") == {"newer"}
-    assert shown(contexts, "b.example") == {"first"}
+    assert served_names(contexts, "newer.test") == {"newer"}
+    assert served_names(contexts, "b.example") == {"first"}
 
 
 @pytest.mark.parametrize("name", [None, "own.test"])
@@ -249,7 +249,7 @@ def test_alpn_negotiates_http1_only(files):
 
 
 class Counted:
-    """A pair that counts how often it is read."""
+    """A pair that counts its reads."""
 
     name = "counted"
 

@@ -1,4 +1,4 @@
-"""Who makes room when a server is full."""
+"""Which connection is dropped when a server is full."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ from controller_manager.common.serving.limits import ConnectionLimiter
 
 
 class Dropped(list[str]):
-    """Those who were dropped, in order."""
+    """The dropped connections, in order."""
 
     def limiter(self, limit: int, *members: str) -> ConnectionLimiter:
         limiter = ConnectionLimiter(limit)

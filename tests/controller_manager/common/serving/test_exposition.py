@@ -1,4 +1,4 @@
-"""The two formats, read back by the parsers of the reference client, and the choice between them."""
+"""The two metric formats, parsed by the reference client, and the choice between them."""
 
 import math
 

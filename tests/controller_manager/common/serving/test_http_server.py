@@ -1,4 +1,4 @@
-"""A server on the loopback interface: translation, bodies, streams and a clean stop."""
+"""A server on the loopback interface: requests, bodies, streams and clean stop."""
 
 import asyncio
 import contextlib
@@ -199,7 +199,9 @@ async def test_client_expecting_100_continue_gets_it():
 async def test_client_not_expecting_100_continue_does_not_get_it():
     head = b"POST / HTTP/%b\r\nHost: x\r\nExpect: %b\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
     async with serving(Handler()) as server:
-        assert (await raw(server.port, head % (b"1.1", b"100-Continue"))).startswith(b"HTTP/1.1 200 OK")  # it was there
+        assert (await raw(server.port, head % (b"1.1", b"100-Continue"))).startswith(
+            b"HTTP/1.1 200 OK"
+        )  # the body was there
         assert (await raw(server.port, head % (b"1.0", b"100-continue"))).startswith(b"HTTP/1.1 200 OK")
         assert (await raw(server.port, head % (b"1.1", b"miracles"))).startswith(b"HTTP/1.1 200 OK")
 

@@ -1,4 +1,4 @@
-"""A server with certificates: what it learns of clients, and connections that come to nothing."""
+"""A TLS server: client certificates, and failed handshakes."""
 
 import asyncio
 import contextlib
@@ -96,7 +96,7 @@ async def test_intermediate_authority_ends_the_chain(keys, tmp_path):
 async def test_resumed_session_has_the_same_certificate(keys):
     handler = Handler()
     context = keys.client(tls.issue(keys.ca, "alice", client=True))
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 nothing is resumed at all
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # TLS 1.3 sessions are not resumed
     async with serving(handler, keys.server) as server:
 
         def visit(session: ssl.SSLSession | None) -> ssl.SSLSocket:
@@ -157,7 +157,7 @@ async def test_failed_handshakes_release_their_slots(keys):
 
 
 def issue_authority(ca: tls.KeyPair) -> tls.KeyPair:
-    """An authority below another."""
+    """Return an intermediate authority."""
     middle = tls.make_ca("middle")
     made = x509.load_pem_x509_certificate(middle.certificate)
     above = x509.load_pem_x509_certificate(ca.certificate)

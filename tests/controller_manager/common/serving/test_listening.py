@@ -1,4 +1,4 @@
-"""Listening sockets: families, sharing a port, and what an earlier process left behind."""
+"""Listening sockets: families, shared ports, and lingering connections."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Headers that name users, as kube-apiserver 1.36 took them: of callers, and of a trusted proxy."""
+"""User headers are accepted as by kube-apiserver 1.36, from callers and from a trusted proxy."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.controller_manager.common.serving.test_authentication import PROXY_CA
 pytestmark = pytest.mark.virtual
 DATA = Path(__file__).parent / "data" / "credentials.jsonl"
 ROWS = [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
-# Stricter here: what says more than one thing is refused.
+# Stricter than upstream: ambiguous headers are refused.
 STRICTER = frozenset({"trailing word", "good first"})
 CONFIG = RequestHeaderConfig((), ("X-Remote-User",), (), ("X-Remote-Group",), ("X-Remote-Extra-",))
 

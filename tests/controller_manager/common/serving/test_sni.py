@@ -1,4 +1,4 @@
-"""Which certificate a name or an address is answered with."""
+"""Which certificate is chosen by server name or address."""
 
 import pytest
 from hypothesis import given

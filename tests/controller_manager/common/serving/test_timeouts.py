@@ -1,4 +1,4 @@
-"""How long a server waits for its clients, in virtual time."""
+"""Timeouts of a server for its clients, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,13 +14,13 @@ HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 
 
 async def answer_slowly(request: Request) -> Response:
-    await request.received("somebody")
+    await request.received("caller")
     await asyncio.sleep(float(request.path.removeprefix("/").removeprefix("a") or 0))
     return Response(200, {}, b"hello")
 
 
 class Visit:
-    """A connection of a client that counts the seconds until it is ended."""
+    """A client connection that measures the seconds until it is closed."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -28,7 +28,7 @@ class Visit:
         self.since = self.loop.time()
 
     async def seconds_until_closed(self) -> tuple[float, bytes]:
-        """Seconds until the other side has closed, and what it said before."""
+        """Return the seconds until the server closes the connection, and its response."""
         try:
             response = await self.reader.read()
         except ConnectionResetError:
@@ -127,7 +127,7 @@ async def endless() -> AsyncIterator[bytes]:
 
 
 class Watch(AsyncIterator[bytes]):
-    """A stream with an end of its own."""
+    """A stream with its own end."""
 
     def __init__(self) -> None:
         self.ends_at = asyncio.get_running_loop().time() + 5
@@ -139,7 +139,7 @@ class Watch(AsyncIterator[bytes]):
 @pytest.mark.virtual
 @pytest.mark.parametrize(("stream", "seconds"), [(endless, 30), (Watch, 5)])
 async def test_client_not_reading_is_cut_off_in_time(stream, seconds):
-    """A piece of an answer has half a minute; a watch is over when its time is, whatever its reader does."""
+    """A piece of a response has 30 s; a watch ends at its timeout."""
 
     async def answer(_: Request) -> Response:
         return Response(200, {}, stream())

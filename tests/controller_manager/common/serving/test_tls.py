@@ -1,4 +1,4 @@
-"""Certificates: what is issued, when a self-signed pair is kept, and how files are written."""
+"""Certificates and atomic file writes."""
 
 import stat
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a server does for clients before and after it knows them: bodies unread, answers untaken, heads unfinished."""
+"""Requests before and after authentication: unread bodies, unread responses and unfinished heads are bounded."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ AUTHORIZED = b"POST /friend HTTP/1.1\r\nhost: x\r\n"
 
 
 class RefusingHandler:
-    """Lets everybody in but strangers; says what it knew when it did, and what it read."""
+    """Refuses requests for /stranger; records requests at authentication and the bodies it read."""
 
     def __init__(self) -> None:
         self.judged: list[Request] = []
@@ -64,7 +64,7 @@ async def serving(handler: Any, **limits: int) -> AsyncIterator[HTTPServer]:
 async def connect(
     server: HTTPServer, data: bytes = b""
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection whose client has said something, and takes little at a time."""
+    """Open a connection that has sent data and reads little at a time."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
@@ -78,7 +78,7 @@ async def connect(
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """All that is said until the connection ends, which it must."""
+    """Return all data until the connection ends, which it must."""
     response = []
     with contextlib.suppress(ConnectionResetError):
         async with asyncio.timeout(60):
@@ -89,7 +89,7 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - nobody tells us
+        while not condition():  # noqa: ASYNC110 - there is no notification
             await asyncio.sleep(0.01)
 
 
@@ -121,7 +121,7 @@ async def test_body_of_unauthorized_client_is_not_read():
                     writer.write(b"x" * 65536)
                     await writer.drain()
                     sent += 65536
-        assert sent < 50_000_000  # what the buffers of two sockets hold at most
+        assert sent < 50_000_000  # the maximum of two socket buffers
 
 
 async def test_request_with_early_body_keeps_connection():
@@ -176,7 +176,7 @@ async def test_endless_chunk_framing_is_refused(noise):
     head = AUTHORIZED + b"transfer-encoding: chunked\r\n\r\n"
     async with serving(handler) as server, connect(server, head) as (reader, writer):
         waiting = asyncio.ensure_future(answer(reader))
-        with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
+        with contextlib.suppress(ConnectionError, RuntimeError):  # raised by uvloop
             while not waiting.done():
                 writer.write(noise)
                 await asyncio.sleep(0.001)
@@ -193,7 +193,7 @@ async def test_unread_responses_share_a_budget():
         waiting = [await stack.enter_async_context(connect(server, request)) for _ in range(3)]
         await until(lambda: server.held == 3_000_000)
         newest = await stack.enter_async_context(connect(server, request))
-        await until(lambda: handler.cut_off)  # who takes something before is not the slowest any more
+        await until(lambda: handler.cut_off)  # a client that reads is not the slowest any more
         response = {asyncio.create_task(answer(reader)): reader for reader, _ in (*waiting, newest)}
         ended, others = await asyncio.wait(response, timeout=60, return_when=asyncio.FIRST_COMPLETED)
         for one in others:
@@ -201,7 +201,7 @@ async def test_unread_responses_share_a_budget():
         assert [response[one] is newest[0] for one in ended] == [False]
         await until(lambda: server.held == 3_000_000)
     await until(lambda: server.held == 0)
-    assert handler.cut_off == 4  # with those whose clients have left
+    assert handler.cut_off == 4  # including those whose clients have left
 
 
 async def test_unfinished_heads_share_a_budget():

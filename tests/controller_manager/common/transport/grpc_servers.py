@@ -1,4 +1,4 @@
-"""gRPC servers of tests: methods of our tables, answered by functions of dictionaries."""
+"""gRPC servers for tests: methods of our tables, answered by functions on dictionaries."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ class Refuse(Exception):
 
 
 class Conversation:
-    """A call whose messages go both ways, as its server sees it."""
+    """A bidirectional call on the server side."""
 
     def __init__(self, context: Any, method: Any) -> None:
         self._context, self._method = context, method
@@ -74,7 +74,7 @@ async def grpc_server(
     talks: Mapping[str, Talk] | None = None,
     credentials: grpc.ServerCredentials | None = None,
 ) -> AsyncIterator[str]:
-    """Serve a service of our tables at `unix://…` or `host:port` (0 chooses one), and tell its target."""
+    """Serve a service of our tables at `unix://…` or `host:port` (0 chooses one), and yield its target."""
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((_Handlers(name, answers or {}, talks or {}),))
     port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)

@@ -1,4 +1,4 @@
-"""Authorities of a file are read again while a client runs; a file of no use changes nothing."""
+"""CA files are reread while a client runs; an unusable file changes nothing."""
 
 import asyncio
 from pathlib import Path

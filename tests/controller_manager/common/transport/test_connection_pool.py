@@ -1,4 +1,4 @@
-"""Connections that are kept: how many there are, which is used, and what becomes of one that ends."""
+"""Reuse, limits and failures of pooled connections."""
 
 import asyncio
 import socket
@@ -117,7 +117,7 @@ async def test_cancelled_request_does_not_leave_its_response() -> None:
     server = Server(lambda *_: next(answers))
     async with pool_of(server, connections=1) as (pool, origin):
         asking = asyncio.create_task(pool.send(origin, GET, idempotent=True))
-        await server.asked.wait()  # and nothing is answered yet
+        await server.asked.wait()  # there is no response yet
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

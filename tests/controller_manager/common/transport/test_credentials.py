@@ -1,4 +1,4 @@
-"""Credentials are renewed in time, once for all who ask, and the old ones serve while that fails."""
+"""Credentials are renewed in time, once for all callers; the old ones are used while renewal fails."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ PLUGIN = ExecPlugin("p")
 
 
 class Source:
-    """Hands out numbered tokens of a given life; fails when told to."""
+    """Returns numbered tokens with a lifetime, or fails."""
 
     def __init__(self, lifetime: float = math.inf) -> None:
         self.lifetime = lifetime

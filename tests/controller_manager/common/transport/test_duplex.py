@@ -1,4 +1,4 @@
-"""The streams by themselves: a pair in memory against a model, and what only a socket does."""
+"""Duplex streams: a pair in memory compared with a model, and socket streams."""
 
 import asyncio
 
@@ -14,13 +14,13 @@ END = st.integers(0, 1)
 
 
 class Pair(RuleBasedStateMachine):
-    """Two ends that write, read, close and break in any order; a model knows what each may hear."""
+    """Two ends that write, read, close and break in any order; a model has the data that each may receive."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.ends: tuple[PipeStream, PipeStream] = pipe()
-        self.sent = [bytearray(), bytearray()]  # all that each end has begun to write
+        self.sent = [bytearray(), bytearray()]  # data that each end has begun to write
         self.received = [bytearray(), bytearray()]
         self.closed: list[str | None] = [None, None]
         self.writers: list[asyncio.Task[None] | None] = [None, None]
@@ -66,7 +66,7 @@ class Pair(RuleBasedStateMachine):
                     self.run(self.ends[end].read(n))
             return
         if not left and not self.closed[other]:
-            return  # it would wait
+            return  # the read would block
         if self.closed[other] and not len(self.ends[end]._inbox):
             if self.closed[other] == "closed":
                 assert self.run(self.ends[end].read(n)) == b""
@@ -94,7 +94,7 @@ class Pair(RuleBasedStateMachine):
         for writer in self.writers:
             if writer is not None:
                 self.run(self._settle())
-                assert writer.done()  # nobody waits for a stream that has ended
+                assert writer.done()  # no writer waits for an ended stream
                 writer.exception()
 
     @invariant()

@@ -114,7 +114,7 @@ async def test_close_ends_running_calls(kms: GrpcChannel) -> None:
 
 
 class Stub(asyncio.Protocol):
-    """Answers every request with the same headers, and ends it with a code where there is one."""
+    """Answers every request with the same headers, and ends it with a code if given."""
 
     def __init__(self, headers: Sequence[tuple[str, str]], body: bytes, code: int | None) -> None:
         self.headers, self.body, self.code = headers, body, code
@@ -138,7 +138,7 @@ class Stub(asyncio.Protocol):
 
 
 class Silent(Stub):
-    """Answers nothing, and tells which streams began and ended."""
+    """Answers nothing, and reports which streams began and ended."""
 
     def __init__(self, events: asyncio.Queue[tuple[type, int]]) -> None:
         super().__init__([], b"", None)

@@ -1,4 +1,4 @@
-"""HTTP/2 connections against the state machine of another library (`h2`), which refuses what the protocol forbids."""
+"""HTTP/2 connections against the state machine of the library `h2`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Answer:
-    """What a request was answered."""
+    """The response of a request."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -49,8 +49,9 @@ class Answer:
 
 
 class Server(asyncio.Transport):
-    """A server at the other end of a connection, by hand. It gets what is written at once, and what it sends arrives in
-    the next turn of the loop, in pieces of at most `piece` bytes.
+    """The server end of a connection, by hand.
+
+    It gets written data at once. Its own data arrives in the next turn of the loop, in pieces of at most `piece` bytes.
     """
 
     def __init__(self, connection: Http2Connection, piece: int = 1 << 20, **settings: int) -> None:
@@ -90,7 +91,7 @@ class Server(asyncio.Transport):
         self.flush()
 
     def take(self, number: int) -> None:
-        """Let as much come as has come."""
+        """Process the data that has arrived."""
         self.h2.acknowledge_received_data(len(self.bodies[number]), number)
         self.flush()
 
@@ -200,7 +201,7 @@ async def test_unread_response_closes_its_window() -> None:
     server.flush()
     await asyncio.sleep(1)
     assert server.h2.local_flow_control_window(1) == 0
-    answer.stream.allow(1000)  # too little to be worth telling
+    answer.stream.allow(1000)  # too little for a window update
     assert server.h2.local_flow_control_window(1) == 0
     answer.stream.allow(FRAME - 1000)
     assert server.h2.local_flow_control_window(1) == FRAME
@@ -357,7 +358,7 @@ async def test_lost_connection_fails_all_streams() -> None:
         (b"\0\0\x01\x01\0\0\0\0\x01\x88\0\0\x01\0\0\0\0\0\x01x", ErrorCode.PROTOCOL_ERROR),
         (b"\0\0\x02\0\x08\0\0\0\x01\x05x", ErrorCode.PROTOCOL_ERROR),
         (b"\0\0\x01\x01\x04\0\0\0\x01\xff", ErrorCode.COMPRESSION_ERROR),
-        (b"\0\0\x01\x01\x04\0\0\0\x01\xbe", ErrorCode.COMPRESSION_ERROR),  # of a table that there is not
+        (b"\0\0\x01\x01\x04\0\0\0\x01\xbe", ErrorCode.COMPRESSION_ERROR),  # an index outside of the table
         (
             b"\0\0\x05\x01\x04\0\0\0\x01\x40\x01a\x01b" + b"\0\0\x01\x01\x04\0\0\0\x01\xbe",
             ErrorCode.COMPRESSION_ERROR,
@@ -397,10 +398,10 @@ async def test_unknown_frames_are_ignored() -> None:
 async def test_unanswered_ping_closes_busy_connection() -> None:
     server = await ready(keepalive=10)
     await asyncio.sleep(100)
-    assert not server.saw(h2.events.PingReceived)  # nobody waits for anything
+    assert not server.saw(h2.events.PingReceived)  # no request is running
     first = begun(server)
     await asyncio.sleep(60)
-    assert len(server.saw(h2.events.PingReceived)) > 2  # which were answered
+    assert len(server.saw(h2.events.PingReceived)) > 2  # answered pings
     assert server.connection.is_usable
     server.mute = True
     with pytest.raises(Http2Error, match="silent"):

@@ -1,4 +1,4 @@
-"""Client configuration from files, flags and pods; what is wrong is said in one sentence, without secrets."""
+"""Client configuration from kubeconfigs, flags and pods; errors contain no secrets."""
 
 import base64
 from pathlib import Path
@@ -164,7 +164,7 @@ def test_kubeconfig_as_fields_become_impersonation_headers(tmp_path: Path) -> No
     )
 
 
-# Every field of clusters, users and contexts in client-go's clientcmd/api/v1, but for those that are refused.
+# Every field of clusters, users and contexts in client-go's clientcmd/api/v1, except refused ones.
 CLUSTER_FIELDS = {
     "server": "https://x",
     "tls-server-name": "y",

@@ -1,4 +1,4 @@
-"""Answers as servers frame them, cut anywhere; and what is no answer."""
+"""Parsing of HTTP responses in any fragmentation, and malformed responses."""
 
 import tracemalloc
 from itertools import pairwise
@@ -15,7 +15,7 @@ from controller_manager.common.transport.transport import TransportError
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nWarning: a\r\nWarning: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nA;x=1\r\nlo, you 10\r\n0\r\n\r\n"
 
-# What a server sends, its body, and whether the connection is good for another request.
+# Bytes of a server, the body, and whether the connection can be reused.
 WHOLE = (
     (PLAIN, b"hello", True),
     (CHUNKED, b"hello, you 10", True),

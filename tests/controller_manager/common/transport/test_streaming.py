@@ -1,4 +1,4 @@
-"""Requests that are passed on: how many at a time, and servers that do not speak HTTP as they should."""
+"""Forwarded requests: limits, and malformed server responses."""
 
 import asyncio
 import contextlib
@@ -120,7 +120,7 @@ async def test_refused_upgrade_returns_bounded_response(
 
 
 async def test_body_is_never_sent_twice(serve: Callable[[Handler], Awaitable[ConnectionTarget]]) -> None:
-    """A kept connection that breaks under a body that was taken from somebody else's."""
+    """A reused connection breaks while it sends a forwarded body."""
     heads = []
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ def test_content_length_of_response(value: str, length: int | None) -> None:
 
 
 class FixedDialer:
-    """A dialer that goes to one place, whoever is asked for."""
+    """A dialer that connects to one address for every host."""
 
     def __init__(self, origin: ConnectionTarget) -> None:
         self.origin = origin
@@ -185,7 +185,7 @@ async def test_dialer_gets_the_host_name_unresolved(
     for _ in range(2):
         assert await whole_body(await transport.send(ConnectionTarget(host, 8080), ASKED)) == b"ok"
     await transport.close()
-    assert dialer.asked == [(host, 8080)]  # and the connection is used again
+    assert dialer.asked == [(host, 8080)]  # the connection is reused
     assert f"host: {authority(ConnectionTarget(host, 8080))}\r\n".encode() in heads[0]
 
 

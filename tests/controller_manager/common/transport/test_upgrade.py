@@ -1,4 +1,4 @@
-"""Duplex streams through the real server and the real client: over TCP, over TLS, and within one process, all alike."""
+"""Duplex streams through the real server and client: over TCP, TLS and in one process."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from tests.controller_manager.common.transport.upgrade_servers import OFFER, Han
 
 pytestmark = pytest.mark.both_loops
 
-MORE = 4 * 1024 * 1024  # bytes, more than the buffers on the way take
+MORE = 4 * 1024 * 1024  # bytes, more than all buffers hold
 
 
 @pytest.fixture(params=["tcp", "tls", "memory"])
@@ -160,7 +160,7 @@ async def test_writer_waits_for_slow_reader(kind):
     async with connected(handle, kind) as (stream, handler), Tasks() as tasks:
         writing = tasks.start(write(stream), name="writing")
         before = -1
-        while written != before:  # until no more is taken
+        while written != before:  # until the buffers are full
             before = written
             await asyncio.sleep(0.2)
         assert written < 32

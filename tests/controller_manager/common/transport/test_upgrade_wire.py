@@ -1,4 +1,4 @@
-"""Offers to leave HTTP as they come over the wire: early bytes, bodies, offers that are none, bounds."""
+"""Upgrade requests on the wire: early data, bodies, invalid offers, bounds."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.both_loops
 
 
 async def exchange(port: int, *parts: bytes) -> bytes:
-    """What is answered to parts that are sent one after the other, until the end."""
+    """Return the response to parts that are sent one after the other."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for part in parts:
         writer.write(part)
@@ -71,8 +71,8 @@ async def test_request_before_upgrade_is_answered_first():
 @pytest.mark.parametrize(
     ("text", "status"),
     [
-        (HEAD % b"websocket", b"500"),  # the handler's own mistake: not what was offered
-        (b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: echo/1\r\n\r\n", b"500"),  # Connection does not name it
+        (HEAD % b"websocket", b"500"),  # a mistake of the handler: the protocol was not offered
+        (b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: echo/1\r\n\r\n", b"500"),  # the Connection header does not name it
         (b"GET /echo HTTP/1.0\r\nHost: a\r\nUpgrade: echo/1\r\nConnection: upgrade\r\n\r\n", b"500"),
         (b"HEAD /echo HTTP/1.1\r\nHost: a\r\nUpgrade: echo/1\r\nConnection: upgrade\r\n\r\n", b"500"),
         (HEAD.replace(b"/echo", b"/ordinary") % b"echo/1", b"200"),
@@ -92,7 +92,7 @@ async def test_body_after_upgrade_offer_is_read(protocol):
 
     async def handle(request: Request) -> Response:
         assert "upgrade" not in request.headers
-        bodies.append((await request.received("somebody")).body)
+        bodies.append((await request.received("caller")).body)
         return Response(200, {}, b"thanks")
 
     server = HTTPServer(handle, "127.0.0.1", 0, None)
@@ -122,7 +122,7 @@ async def test_data_before_upgrade_response_is_bounded():
             while True:
                 await loop.sock_sendall(client, b"x" * 65536)
                 sent += 65536
-    assert sent < 32 << 20  # what the kernel keeps for both of them, and a little here
+    assert sent < 32 << 20  # kernel buffers of both sockets, and a little here
     decide.set()
     async with asyncio.timeout(10):
         assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200 OK")

@@ -1,4 +1,4 @@
-"""A server whose handler leaves HTTP, and ways to talk to it."""
+"""A server whose handler upgrades connections, and transports to it."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ StreamHandler = Callable[[DuplexStream], Awaitable[None]]
 
 
 class Handler:
-    """Changes to `echo/1` and lets `talk` have the stream, where it is asked for."""
+    """Upgrades to `echo/1` on request and passes the stream to `handle_stream`."""
 
     def __init__(self, handle_stream: StreamHandler) -> None:
         self.handle_stream = handle_stream

@@ -1,4 +1,4 @@
-"""The indexed store, in examples and against a rescan."""
+"""The indexed store, in examples and compared with a scan."""
 
 from collections.abc import Iterable
 

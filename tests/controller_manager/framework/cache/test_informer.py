@@ -1,4 +1,4 @@
-"""Informers against an API that misbehaves, in virtual time."""
+"""Informers against a faulty API, in virtual time."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ async def running(api: Any, **options: Any) -> AsyncIterator[Informers]:
 
 
 def record(informer: Informer[Pod]) -> list[tuple[str, str, str]]:
-    """Every change from now on, as a list of (name, version before, version after)."""
+    """Return a list that gets every later change as (name, version before, version after)."""
     seen: list[tuple[str, str, str]] = []
 
     def note(change: Change[Pod]) -> None:
@@ -90,7 +90,7 @@ async def test_undecodable_object_is_left_out(api: Any, streams: bool, capsys: p
         api.put(path("pod-7"), spec=4)
         api.put(path("later"))
         await asyncio.sleep(1)
-        assert pods.get(Key("a", "later")) is not None, "the watch goes on"
+        assert pods.get(Key("a", "later")) is not None, "the watch continues"
         assert pods.reflector.failures == 0
         api.put(path("last"))
         api.compact()
@@ -164,7 +164,7 @@ async def test_first_objects_are_initial_and_changes_are_not(api: Any) -> None:
         await asyncio.sleep(1)
         assert initial == [True, False]
         pods.subscribe(lambda change: initial.append(change.initial))
-        assert initial == [True, False, True, True], "a late subscriber is told what is there"
+        assert initial == [True, False, True, True], "a late subscriber gets existing objects"
 
 
 async def test_watch_resumes_after_lost_connection_without_list(api: Any) -> None:
@@ -377,7 +377,7 @@ async def test_metadata_informers_have_no_client_go_metrics(api: Any) -> None:
 
 
 async def disturb(api: Any, chance: random.Random) -> None:
-    """Writes by others, and accidents, for a while."""
+    """Write as other clients and cause faults for a while."""
     for _ in range(60):
         await asyncio.sleep(chance.choice([0, 0, 0.01, 1, 40]))
         name = path(chance.choice("abcd"))

@@ -1,4 +1,4 @@
-"""Waiting for a version."""
+"""Waiting for a resource version."""
 
 from controller_manager.framework.cache.change import Progress
 

@@ -1,4 +1,4 @@
-"""Informers shared by those who keep them and those who borrow them."""
+"""Informers shared by their users."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ OTHER_VERSION = Resource("", "v2", "pods", "Pod", True, PODS.metadata_only().typ
 
 
 def watching(api: Any) -> int:
-    """How many requests for pods there were."""
+    """Return the number of requests for pods."""
     return len(api.requests)
 
 

@@ -1,4 +1,4 @@
-"""What is asked next, in every situation."""
+"""The next request of a reflector in every state."""
 
 import pytest
 
@@ -52,14 +52,14 @@ def test_refused_streaming_list_falls_back_to_pages(refusal: type[errors.ApiErro
     found.listed("7")
     assert found.step(0.0) == WatchFrom("7", 600.0)
     found.refused(errors.Expired("old"))
-    assert found.step(1.0) == List(PAGE), "once refused, a stream is not asked for again"
+    assert found.step(1.0) == List(PAGE), "a refused stream is not requested again"
 
 
 def test_failed_streaming_list_falls_back_to_one_list() -> None:
     found = reflector()
     found.step(0.0)
     found.opened(0.0)
-    found.refused(errors.InternalError("the storage cannot tell how far it is"))
+    found.refused(errors.InternalError("the storage does not report its progress"))
     assert found.step(0.0) == List(PAGE)
     assert not found.is_failing
     found.refused(errors.InternalError("no list either"))
@@ -69,7 +69,7 @@ def test_failed_streaming_list_falls_back_to_one_list() -> None:
     assert found.step(1.0) == WatchFrom("7", 600.0)
     found.note_revision("8")
     found.refused(errors.Expired("old"))
-    assert isinstance(found.step(9.0), StreamingList), "the next state is asked for as a stream again"
+    assert isinstance(found.step(9.0), StreamingList), "the next list is requested as a stream again"
 
 
 def test_unaccepted_streaming_list_is_retried() -> None:
@@ -145,7 +145,7 @@ def test_backoff_doubles_to_bound_and_resets_on_progress() -> None:
 
 
 def test_listing_alone_does_not_reset_backoff() -> None:
-    """Otherwise a collection that can be listed and not watched would be listed for ever, without a pause."""
+    """Otherwise a collection that can be listed but not watched would be listed without a pause."""
     found = without_streams()
     steps = []
     for _ in range(12):
@@ -194,7 +194,7 @@ def test_reflector_is_late_until_a_watch_lasts() -> None:
     assert found.late(0.0) == 0.0
     found.step(1.0)
     found.opened(1.1)
-    assert found.late(3.0) == 2.0, "nothing is known yet, however long it takes"
+    assert found.late(3.0) == 2.0, "the cache is not synced yet"
     found.listed("7")
     assert found.late(3.0) is None
     found.disconnected("gone")

@@ -1,4 +1,4 @@
-"""Shards: each key is in exactly one, copies have what its owner needs, and names of all sorts are spread."""
+"""Shards: each key is in one shard, caches have what an owner needs, and names are balanced."""
 
 from collections import Counter
 from itertools import product

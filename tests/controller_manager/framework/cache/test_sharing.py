@@ -1,4 +1,4 @@
-"""Equal parts of objects are held once, and no object is another one for it."""
+"""Equal parts of cached objects are shared."""
 
 import msgspec
 from hypothesis import given
@@ -27,7 +27,7 @@ _PODS = st.builds(
 
 
 def decoded(obj: Object) -> Object:
-    """The object as its own bytes give it, which shares nothing."""
+    """Return a copy of the object from its own bytes, which shares nothing."""
     return type(obj).decode(obj.encode())
 
 

@@ -1,4 +1,4 @@
-"""A certificate authority, and a server on loopback that speaks TLS and answers by a script."""
+"""A certificate authority, and a scripted TLS server on loopback."""
 
 import datetime
 import ipaddress
@@ -36,7 +36,7 @@ class Authority:
         self.pem = self._sign(self.name, self.key, x509.BasicConstraints(ca=True, path_length=None))
 
     def issue(self, name: str, *hosts: str) -> tuple[bytes, bytes]:
-        """Certificate and key for a client or, with hosts, a server."""
+        """Return certificate and key for a client or, with hosts, a server."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names: list[x509.GeneralName] = [
@@ -65,7 +65,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @dataclass
 class Backend:
-    """A server whose `handler` a test may replace."""
+    """A server with a `handler` that a test may replace."""
 
     url: str
     handler: Handler
@@ -84,7 +84,7 @@ async def backend(authority: Authority, tmp_path: Path) -> AsyncIterator[Backend
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.pem"))
     context.load_cert_chain(tmp_path / "server.pem")
     context.verify_mode = ssl.CERT_OPTIONAL
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the authority is as bare as those of many clusters
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the authority lacks extensions, as in many clusters
 
     async def nothing(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(status=404)
@@ -103,5 +103,5 @@ async def backend(authority: Authority, tmp_path: Path) -> AsyncIterator[Backend
 
 @pytest.fixture
 def config(backend: Backend, authority: Authority) -> ClientConfig:
-    """The way to the server on loopback, with nothing else."""
+    """The client configuration of the server on loopback, without credentials."""
     return ClientConfig(server=backend.url, ca=authority.pem)

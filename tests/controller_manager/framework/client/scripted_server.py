@@ -1,4 +1,4 @@
-"""A server that answers as a script says, and a client of it."""
+"""A server with scripted responses, and a client of it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ POD: dict[str, Any] = {
 
 
 class Script:
-    """Answers requests in order, and remembers them."""
+    """Answers requests in order, and records them."""
 
     def __init__(self, *answers: Response | Callable[[Request], Response]) -> None:
         self.answers = list(answers)
@@ -48,7 +48,7 @@ def client_of(script: Script, **options: Any) -> Client:
 
 
 class Chunks:
-    """A streamed body that knows whether it was closed."""
+    """A streamed body that records whether it was closed."""
 
     def __init__(self, *chunks: bytes, forever: bool = False) -> None:
         self.chunks = list(chunks)

@@ -1,4 +1,4 @@
-"""What answers make of a rate: tables, and what holds for any of them."""
+"""How responses change the adaptive rate."""
 
 import asyncio
 
@@ -57,7 +57,7 @@ def test_ceiling_must_be_above_zero() -> None:
 
 
 class Busy:
-    """A server that has room for so many requests a second, and refuses others."""
+    """A server with a capacity of `room` requests per second; it refuses others."""
 
     def __init__(self, room: float) -> None:
         self.room = room
@@ -76,7 +76,7 @@ class Busy:
 
 @pytest.mark.virtual
 async def test_overloaded_server_refuses_few_and_clients_share() -> None:
-    """Three clients that could ask 100 times a second, of a server with room for 60, over two minutes."""
+    """Three clients with a limit of 100 requests per second, a server with a capacity of 60, over two minutes."""
     server, done = Busy(60.0), [0, 0, 0]
     throttles = [AdaptiveThrottle(100.0, 10) for _ in done]
 

@@ -180,12 +180,12 @@ async def test_delete_sends_only_given_options() -> None:
 
 
 async def test_writes_are_reported_with_version() -> None:
-    told: list[WriteResult] = []
+    reported: list[WriteResult] = []
     removed = answer({"kind": "Status", "details": {"uid": "u"}})
     script = Script(
         answer(POD), answer(POD), answer(POD), answer(POD), removed, answer({"kind": "Status"}), answer(POD)
     )
-    client = client_of(script).derive(on_write=told.append)
+    client = client_of(script).derive(on_write=reported.append)
     pod = Pod(metadata=ObjectMeta(name="a", namespace="default"))
     await client.create(PODS, pod)
     await client.update(PODS, pod)
@@ -193,27 +193,27 @@ async def test_writes_are_reported_with_version() -> None:
     for _ in range(3):
         await client.delete(PODS, KEY)
     await client.get(PODS, KEY)
-    assert told == [WriteResult(PODS, KEY, "7")] * 4 + [WriteResult(PODS, KEY, gone="u")]
+    assert reported == [WriteResult(PODS, KEY, "7")] * 4 + [WriteResult(PODS, KEY, gone="u")]
 
 
 async def test_write_without_change_is_not_reported() -> None:
-    told: list[WriteResult] = []
-    client = client_of(Script(*[answer(POD)] * 5)).derive(on_write=told.append, known_version=lambda *_: "7")
+    reported: list[WriteResult] = []
+    client = client_of(Script(*[answer(POD)] * 5)).derive(on_write=reported.append, known_version=lambda *_: "7")
     await client.apply(PODS, KEY, {}, "me")
     await client.patch(PODS, KEY, {})
     await client.update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default", resource_version="7")))
-    assert told == []
+    assert reported == []
     await client.update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default", resource_version="6")))
-    assert told == [WriteResult(PODS, KEY, "7")]
+    assert reported == [WriteResult(PODS, KEY, "7")]
     await client.create(PODS, Pod(metadata=ObjectMeta(name="a", namespace="default")))
-    assert told == [WriteResult(PODS, KEY, "7")] * 2
+    assert reported == [WriteResult(PODS, KEY, "7")] * 2
 
 
 async def test_dry_run_sends_options_and_is_not_reported() -> None:
-    told: list[WriteResult] = []
+    reported: list[WriteResult] = []
     script = Script(*[answer(POD)] * 6)
     client, pod = (
-        client_of(script).derive(on_write=told.append),
+        client_of(script).derive(on_write=reported.append),
         Pod(metadata=ObjectMeta(name="a", namespace="default")),
     )
     await client.create(PODS, pod, dry_run=True, field_validation="Strict")
@@ -229,7 +229,7 @@ async def test_dry_run_sends_options_and_is_not_reported() -> None:
         both[:1],
         (("labelSelector", "a=b"), *both[:1]),
     ]
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize("key", [Key("default", ""), Key("default", "a/b"), Key("default", ".."), Key("", "a")])
@@ -398,7 +398,7 @@ async def test_apply_of_metadata_keeps_the_name_and_the_labels(metadata: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"metadata": {"name": "b"}}, r"metadata\.name of the applied fields is 'b', of the object 'a'"),
         ({"metadata": {"namespace": "n"}}, r"metadata\.namespace of the applied fields is 'n'"),
@@ -407,6 +407,6 @@ async def test_apply_of_metadata_keeps_the_name_and_the_labels(metadata: Any) ->
         ({"apiVersion": "v2"}, r"apiVersion of the applied fields is 'v2'"),
     ],
 )
-async def test_apply_of_fields_of_another_object_is_refused(fields: Any, told: str) -> None:
-    with pytest.raises(errors.BadRequest, match=told):
+async def test_apply_of_fields_of_another_object_is_refused(fields: Any, message: str) -> None:
+    with pytest.raises(errors.BadRequest, match=message):
         await client_of(Script()).apply(PODS, KEY, fields, "me", uid="u")

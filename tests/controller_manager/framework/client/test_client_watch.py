@@ -1,4 +1,4 @@
-"""Watches of the typed client: events however they are cut, errors, and their end."""
+"""Watches of the typed client: fragmented events, errors and closing."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -48,7 +48,7 @@ async def test_watch_yields_events_in_any_fragmentation() -> None:
 
 
 class Bookmarking(Chunks):
-    """Gives each chunk to a sink for bookmarks first, and an empty one to the reader if that has not taken it."""
+    """Offers each chunk to a bookmark sink first, and gives the reader an empty chunk if the sink takes it."""
 
     def push_bookmarks_to(self, sink: Sink) -> None:
         self.sink = sink

@@ -1,4 +1,4 @@
-"""Lines come out whole however a stream is cut; versions are read from any answer; records of owners are left out."""
+"""Line splitting, versions of responses, and dropped managed fields."""
 
 import json
 import sys
@@ -59,7 +59,7 @@ def test_list_items_own_their_bytes() -> None:
 
 
 class Team(Object):
-    """An object that carries a template of pods."""
+    """An object with a pod template."""
 
     template: PodTemplateSpec = PodTemplateSpec()
 
@@ -71,7 +71,7 @@ TEAMS = Resource("example.com", "v1", "teams", "Team", True, Team)
     "meta", [b'"name":"a"', b'"name":"a","managedFields":[{}]', b'"managedFields":[{}],"name":"a"']
 )
 def test_raw_parts_of_items_own_their_bytes(meta: bytes) -> None:
-    """A part that was a view of the answer would keep the whole answer in memory."""
+    """A view of the response would keep the whole response in memory."""
     codec = Codec(TEAMS)
     item = b'{"metadata":{%s},"template":{"spec":{"odd": 1.0}}}' % meta
     body = b"".join((b"[", item, b"]"))

@@ -1,4 +1,4 @@
-"""A guess about a collection is right whenever it decodes, whatever the collection looks like."""
+"""Splitting a collection into items is correct whenever it succeeds."""
 
 from typing import Any
 

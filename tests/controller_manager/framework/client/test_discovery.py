@@ -1,4 +1,4 @@
-"""Discovery in both forms; what can't be read is named and the rest is there."""
+"""Discovery in both forms; unreadable parts are reported and the rest is used."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Events never hold up who records them; equal ones become a count; floods and outages are bounded."""
+"""Event recording never blocks; equal events are counted; floods and outages are bounded."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ virtual = pytest.mark.virtual
 
 
 class Server:
-    """Keeps events by path; fails as often as told."""
+    """Stores events by path; fails as often as `down` requires."""
 
     def __init__(self) -> None:
         self.events: dict[str, Any] = {}

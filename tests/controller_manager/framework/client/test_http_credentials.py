@@ -1,4 +1,4 @@
-"""Credentials over HTTP: shown, renewed, refused, and kept from siblings."""
+"""Credentials over HTTP: use, renewal, refusal, and separation between clients."""
 
 import asyncio
 import stat
@@ -69,7 +69,7 @@ async def test_half_renewed_pair_is_not_used(
 
 
 def accepting(*tokens: str) -> Any:
-    """A handler that accepts some tokens, counting requests."""
+    """Return a handler that accepts some tokens, and its list of requests."""
     seen: list[str] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -261,7 +261,7 @@ async def test_request_with_impersonation_sends_every_header_line(
 
 
 async def test_other_account_is_sent_without_impersonation(backend: Any, config: ClientConfig) -> None:
-    """Controllers that use credentials of their own service accounts act as these, as with kube-controller-manager."""
+    """Controllers with their own service account act as this account, like in kube-controller-manager."""
     seen: list[tuple[str | None, list[tuple[str, str]]]] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""What the log says of requests, and what it keeps to itself."""
+"""Log lines of requests, without secrets."""
 
 import io
 import re
@@ -18,7 +18,7 @@ QUERY = (("labelSelector", "a=b c"), ("token", "s3cret"))
 
 
 async def logged_responses(levels: Levels, *answers: Response | TransportError) -> list[str]:
-    """What is told of requests answered so, without what differs from run to run."""
+    """Return the log lines of requests with these responses, without parts that differ between runs."""
     out = io.StringIO()
     configure(levels=levels, streams=Streams(out))
     waiting = list(answers)

@@ -1,4 +1,4 @@
-"""What the client tells of its requests, its connections and its plugins."""
+"""Metrics of requests, connections and plugins."""
 
 import json
 import math
@@ -140,7 +140,7 @@ def credential_text(status: dict[str, str]) -> str:
 
 
 def certificate(*, hours: int) -> tuple[bytes, bytes]:
-    """A self-signed certificate, valid since ten minutes and for so many hours more, and its key."""
+    """Return a self-signed certificate, valid for ten minutes already and for `hours` more, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"test-{hours}")])
     now: datetime = utc_now().astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Objects sent in protobuf: what arrives is what JSON would have brought, and nothing is lost on the way."""
+"""Objects sent as protobuf equal those sent as JSON and lose no field."""
 
 import json
 import re
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.virtual
 
 WIDGETS = Resource("example.org", "v1", "widgets", "Widget", True, Object)
 MANIFESTS = sorted((Path(__file__).parents[3] / "manifests").glob("*.yaml"))
-# What the server chooses.
+# Fields that the server sets.
 ALLOTTED = re.compile(r'("clusterIPs?"|"nodePort"):(?!"None")(\[[^]]*\]|"[^"]*"|\d+)')
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -43,14 +43,14 @@ def tree_of(request: Request) -> Any:
 
 
 def without_empty_objects(value: Any) -> Any:
-    """A value without the empty objects in it: clients in Go write them too where they are no pointers."""
+    """Return a value without its empty objects, which Go clients write where a field is not a pointer."""
     if isinstance(value, dict):
         return {name: inner for name, value in value.items() if (inner := without_empty_objects(value)) != {}}
     return [without_empty_objects(item) for item in value] if isinstance(value, list) else value
 
 
 class Server:
-    """Answers a write with what it brought, unless the resource is one it takes as JSON only."""
+    """Answers a write with its body, unless the resource accepts JSON only."""
 
     def __init__(self, *as_json_only: str) -> None:
         self.requests: list[Request] = []
@@ -121,7 +121,7 @@ places = st.sampled_from([(), ("metadata",), ("spec",), ("spec", "containers", 0
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(places, st.text(min_size=1, max_size=8), values), max_size=3))
 async def test_update_preserves_unknown_fields(additions: list[tuple[tuple[Any, ...], str, Any]]) -> None:
-    """Whatever a newer server may have put into an object comes back with it, in the one form or the other."""
+    """Fields of a newer server are returned to it in either encoding."""
     tree = json.loads(json.dumps(POD))
     for path, name, value in additions:
         found = tree
@@ -150,7 +150,7 @@ def client_of(cluster: Cluster, media_type: str) -> Client:
 
 
 def objects() -> Iterator[tuple[Resource[Object], Any]]:
-    """Those of the manifests that are of built-in kinds, all in one namespace."""
+    """Return the manifests of built-in kinds, all in one namespace."""
     kinds = {(kind.api_version, kind.kind): kind for kind in built_in().all()}
     for file in MANIFESTS:
         for tree in yaml.safe_load_all(file.read_text()):
@@ -163,7 +163,7 @@ def objects() -> Iterator[tuple[Resource[Object], Any]]:
 
 
 async def stored_objects(media_type: str) -> list[Any]:
-    """What an API server makes of the manifests when they are created and updated in that form."""
+    """Return the manifests as stored after creation and update in this encoding."""
     found = []
     async with Cluster() as cluster:
         client = client_of(cluster, media_type)

@@ -1,4 +1,4 @@
-"""The token bucket keeps its rate, and waiting is bounded and cancellable."""
+"""Client-side rate limiting: waits are bounded and cancellable."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Many writes, a few at first."""
+"""Slow start of many writes."""
 
 import asyncio
 from itertools import islice

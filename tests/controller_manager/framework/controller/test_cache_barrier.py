@@ -1,4 +1,4 @@
-"""What a reconcile wrote, and when all of it is seen."""
+"""Writes of a reconcile, and when the caches have seen them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -46,7 +46,7 @@ async def unanswered(request: Request) -> Response:
 
 
 def when_seen(informers: Informers, writes: list[WriteResult], call: Callable[[], None]) -> None:
-    """Have a run make these writes, and `call` be called once they have been seen."""
+    """Note these writes in a run, and call `call` once the caches have seen them."""
     barrier = CacheBarrier(informers)
     with barrier.noting("run"):
         for write in writes:
@@ -79,7 +79,7 @@ async def test_writes_are_attributed_to_their_reconcile() -> None:
         barrier.note(WriteResult(PODS, Key("a", f"{name}-{version}"), version))
 
     barrier = CacheBarrier(nothing_cached())
-    barrier.note(WriteResult(PODS, KEY, "nobody's"))
+    barrier.note(WriteResult(PODS, KEY, "unattributed"))
     assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
 
 
@@ -148,14 +148,16 @@ def pod(version: str, uid: str = "one") -> Pod:
 @pytest.mark.parametrize(
     ("write", "change", "after", "is_one"),
     [
-        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("4"), pod("5")), 1, True, id="what was written"),
-        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("3"), pod("4")), 1, False, id="what was before"),
-        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("5"), pod("6")), 1, False, id="what somebody wrote later"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("4"), pod("5")), 1, True, id="the written version"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("3"), pod("4")), 1, False, id="an earlier version"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("5"), pod("6")), 1, False, id="a later version"),
         pytest.param(WriteResult(PODS, Key("a", "y"), "5"), Change(pod("4"), pod("5")), 1, False, id="another object"),
         pytest.param(WriteResult(SERVICES, KEY, "5"), Change(pod("4"), pod("5")), 1, False, id="another resource"),
-        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("5"), None), 1, False, id="gone after it was written"),
-        pytest.param(WriteResult(PODS, KEY, gone="one"), Change(pod("5"), None), 1, True, id="what was deleted"),
-        pytest.param(WriteResult(PODS, KEY, gone="two"), Change(pod("5"), None), 1, False, id="what was before it"),
+        pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("5"), None), 1, False, id="deleted after the write"),
+        pytest.param(WriteResult(PODS, KEY, gone="one"), Change(pod("5"), None), 1, True, id="the deleted object"),
+        pytest.param(
+            WriteResult(PODS, KEY, gone="two"), Change(pod("5"), None), 1, False, id="a version before the deletion"
+        ),
         pytest.param(WriteResult(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_HOLD + 1, False, id="too late"),
     ],
 )
@@ -166,7 +168,7 @@ async def test_echo_of_own_write_is_recognized(
     barrier.note(write)
     await asyncio.sleep(after)
     assert barrier.is_echo(PODS, change) is is_one
-    assert not barrier.is_echo(PODS, change), "each is told once"
+    assert not barrier.is_echo(PODS, change), "an echo is recognized once"
 
 
 async def test_unobserved_writes_expire() -> None:
@@ -210,4 +212,4 @@ async def test_echo_before_response_is_recognized_after_the_run(api: Any) -> Non
                 if answered:
                     own.note(WriteResult(PODS, KEY, "101"))
                 feed.ended(KEY)
-            assert woken == [KEY], "what nobody answered for may be of others"
+            assert woken == [KEY], "an unconfirmed write may be of another client"

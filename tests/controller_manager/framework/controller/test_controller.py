@@ -1,4 +1,4 @@
-"""Whole controllers against an API that misbehaves, in virtual time."""
+"""Whole controllers against a faulty API, in virtual time."""
 
 import asyncio
 from collections import Counter
@@ -53,7 +53,7 @@ class Process:
         self.events = EventWriter(self.client, "test")
 
     def controller(self, reconcile: Reconcile, *watches: Watch, name: str = "test", workers: int = 1) -> Controller:
-        """A controller that does what `reconcile` does."""
+        """Return a controller that runs `reconcile`."""
 
         class Simple:
             def __init__(self, context: Context, options: Options) -> None:
@@ -79,7 +79,7 @@ async def running(process: Process, *controllers: Controller) -> AsyncIterator[N
 
 
 class Runs:
-    """Notes what it is called for."""
+    """Records the keys it reconciles."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -152,7 +152,7 @@ async def test_delayed_changes_are_batched(api: Any) -> None:
 
 
 async def make_pod(context: Context, key: Key) -> None:
-    """Make the pod of a service that has none."""
+    """Create the pod of a service that has none."""
     if context.informers.get(PODS).get(key) is None:
         await context.client.create(PODS, Pod(metadata=ObjectMeta(namespace=key.namespace, name=key.name)))
 
@@ -271,7 +271,7 @@ async def test_stop_ends_crash_backoff_at_once(api: Any) -> None:
     async with Tasks() as tasks:
         tasks.start(process.informers.run(), name="informers")
         work = tasks.start(controller.run(), name="controller")
-        await asyncio.sleep(20)  # the pause is of 16 seconds by now
+        await asyncio.sleep(20)  # the backoff is 16 seconds by now
         controller.stop()
         async with asyncio.timeout(0.1):
             await work
@@ -287,7 +287,7 @@ async def test_indexes_of_watches_are_added(api: Any) -> None:
 
 
 async def mirror(context: Context, key: Key) -> Requeue | None:
-    """Keep Endpoints for every service, and count in its annotations how often it was written."""
+    """Write Endpoints for every service, and count the writes in an annotation."""
     service = context.informers.get(SERVICES).get(key)
     current = context.informers.get(ENDPOINTS).get(key)
     if service is None:

@@ -1,4 +1,4 @@
-"""The history of an owner, as tables, and on an API server."""
+"""The revision history of an owner, as functions and on an API server."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -137,7 +137,7 @@ def test_live_and_newest_revisions_are_kept(numbers: list[int], live: set[int], 
 
 
 def test_revision_hash_is_fnv_in_safe_alphabet() -> None:
-    # FNV-1, of which each decimal digit is a letter.
+    # FNV-1, with a letter per decimal digit.
     code = 0x811C9DC5
     for byte in b'"a"0':
         code = ((code * 0x01000193) % (1 << 32)) ^ byte
@@ -156,7 +156,7 @@ def test_template_patch_has_the_bytes_that_go_writes() -> None:
 
 
 def test_revision_hash_equals_kube_controller_manager() -> None:
-    """Recorded from a stateful set that kube-controller-manager 1.36 keeps the history of."""
+    """Recorded from the revision of a StatefulSet of kube-controller-manager 1.36."""
     container = {
         "name": "main",
         "image": "i:1",
@@ -196,7 +196,7 @@ def test_new_revision_has_hash_in_name_and_label() -> None:
     assert len(new_revision(CONFIG_MAPS, long, raw({}), {}, 1, 0).metadata.name) <= 253
 
 
-# Carried out, for a ConfigMap that has a history.
+# On a server, for a ConfigMap with a history.
 class Scenario:
     def __init__(self, cluster: Cluster, owner: ConfigMap) -> None:
         self.cluster = cluster
@@ -220,7 +220,7 @@ class Scenario:
         return recorded.revision
 
     async def put(self, state: Any, **changes: Any) -> ControllerRevision:
-        """A revision that was made by somebody else."""
+        """Create a revision as another client."""
         made = new_revision(CONFIG_MAPS, self.owner, raw(state), LABELS, 1, 0)
         return await self.client.create(
             CONTROLLER_REVISIONS, replace(made, metadata=replace(made.metadata, **changes), data=raw(state))
@@ -247,7 +247,7 @@ async def test_each_state_has_one_revision_and_current_is_newest() -> None:
     async with scenario() as it:
         first = await it.become({"v": 1, "odd": {"x": [1.0, None]}})
         again = await it.become({"odd": {"x": [1.0, None]}, "v": 1})
-        assert again.metadata == first.metadata, "nothing is written"
+        assert again.metadata == first.metadata, "no write"
         await it.become({"v": 2})
         await it.become({"v": 3})
         assert states(await it.all()) == [(1, {"v": 1, "odd": {"x": [1.0, None]}}), (2, {"v": 2}), (3, {"v": 3})]
@@ -278,7 +278,7 @@ async def test_uncached_equal_revision_is_reused() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("how", ["another state", "another's", "nobody's", "being deleted"])
+@pytest.mark.parametrize("how", ["another state", "another's", "an orphan", "being deleted"])
 async def test_taken_revision_name_increments_collision_count(how: str) -> None:
     async with scenario() as it:
         made = new_revision(CONFIG_MAPS, it.owner, raw({"v": 1}), LABELS, 1, 0)
@@ -288,7 +288,7 @@ async def test_taken_revision_name_increments_collision_count(how: str) -> None:
         elif how == "another's":
             another = replace(it.owner, metadata=replace(it.owner.metadata, uid="another"))
             made = replace(made, metadata=replace(meta, owner_references=(controller_ref(CONFIG_MAPS, another),)))
-        elif how == "nobody's":
+        elif how == "an orphan":
             made = replace(made, metadata=replace(meta, owner_references=()))
         else:
             made = replace(made, metadata=replace(meta, finalizers=("example.com/held",)))

@@ -1,4 +1,4 @@
-"""Pods that are made of a template: nothing of it is lost, and their owner is told what became of them."""
+"""Pods from a template keep all its fields, and events report them to their owner."""
 
 import json
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from controller_manager.framework import (
 from controller_manager.framework.client.events import EventWriter
 from controller_manager.testing import Cluster, builders
 
-# Fields that no model of ours has, of every depth, and some that nobody has.
+# Fields at every depth that our models do not have, and some that do not exist.
 SPEC: dict[str, Any] = {
     "containers": [
         {
@@ -65,7 +65,7 @@ class SetSpec(Model):
 
 
 class PodSet(Object):
-    """A replica set, as far as a controller of ours would read it."""
+    """A replica set, as a controller of ours would decode it."""
 
     spec: SetSpec = SetSpec()
 
@@ -80,7 +80,7 @@ def template_of(**parts: Any) -> PodTemplateSpec:
 
 
 class Echo:
-    """A server that answers with what it was sent, and remembers that."""
+    """A server that answers with the request body, and records it."""
 
     def __init__(self) -> None:
         self.sent: Any = None
@@ -155,7 +155,7 @@ def test_invalid_template_raises_terminal_error() -> None:
 
 
 class Scenario:
-    """A cluster with an owner of pods, whose control tells it of them."""
+    """A cluster with an owner of pods and a pod control that records events about it."""
 
     def __init__(self, cluster: Cluster, writer: EventWriter, owner: PodSet) -> None:
         self.client = cluster.client
@@ -190,7 +190,7 @@ async def scenario() -> AsyncIterator[Scenario]:
 
 
 def holds(found: Any, wanted: Any) -> bool:
-    """Whether a tree has all of another; the server adds defaults."""
+    """Return whether a tree contains another; the server adds defaults."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(key in found and holds(found[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list):

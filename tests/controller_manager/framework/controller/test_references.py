@@ -1,6 +1,6 @@
-"""Who controls an object, and what an owner keeps, adopts and releases.
+"""The controller of an object, and what an owner keeps, adopts and releases.
 
-The answers of the server that are asserted here are those of kube-apiserver 1.36 to the same patches.
+The expected server responses are those of kube-apiserver 1.36 to the same patches.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -69,7 +69,7 @@ OURS, OTHERS = reference("us"), reference("other")
         ((OTHERS,), False, Claim.IGNORE, Claim.IGNORE, Claim.IGNORE),
         ((), True, Claim.ADOPT, Claim.IGNORE, Claim.IGNORE),
         ((), False, Claim.IGNORE, Claim.IGNORE, Claim.IGNORE),
-        # Owners that do not control it say nothing.
+        # Owners that are not controllers do not count.
         ((reference("us", None),), True, Claim.ADOPT, Claim.IGNORE, Claim.IGNORE),
         ((reference("other", False),), True, Claim.ADOPT, Claim.IGNORE, Claim.IGNORE),
         ((reference("other", False), OURS), True, Claim.KEEP, Claim.KEEP, Claim.KEEP),
@@ -95,7 +95,7 @@ def test_namespaced_owner_adopts_within_its_namespace(ours: str, claim: Claim) -
 
 
 def become(it: PartialObject, uid: str, claim: Claim) -> PartialObject:
-    """The object after its claim by the owner of that uid was carried out."""
+    """Return the object after the claim of the owner with this uid."""
     owners = it.metadata.owner_references
     if claim is Claim.ADOPT:
         owners = (*(one for one in owners if one.uid != uid), reference(uid))
@@ -116,12 +116,12 @@ def test_repeated_claims_are_idempotent_with_one_controller(
         assert sum(bool(one.controller) for one in it.metadata.owner_references) <= 1
 
 
-# Carried out, by a ConfigMap that owns pods.
+# Claims on a server, by a ConfigMap that owns pods.
 MATCHES = LabelSelector.parse("app=web")
 
 
 class Scenario:
-    """A cluster with an owner, and what was asked of the server."""
+    """A cluster with an owner, and the requests to its server."""
 
     def __init__(self, cluster: Cluster, owner: ConfigMap) -> None:
         self.cluster = cluster
@@ -235,7 +235,7 @@ async def test_deleted_or_recreated_objects_are_not_claimed() -> None:
         assert await it.claim(*gone) == []
         await it.pod("a")
         await it.pod("b", "db", ours)
-        # The release is of no object that there is; the adoption is to be decided on the new one.
+        # The release concerns a deleted object; the adoption must be decided on the new one.
         assert await it.claim(gone[1]) == []
         with pytest.raises(errors.Conflict):
             await it.claim(gone[0])

@@ -1,4 +1,4 @@
-"""Which keys a change wakes, and why."""
+"""Which keys a change wakes, and the cause as text."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a refused write means, and status that is only written if it is new."""
+"""The meaning of refused writes, and writes of changed status only."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""Who should hold which lock: even, the same for all, and stable."""
+"""Assignment of locks to replicas: even, deterministic and stable."""
 
 from collections import Counter
 
@@ -55,7 +55,7 @@ def test_forty_five_controllers_are_balanced(count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_new_replica_moves_few_locks(count: int) -> None:
-    """What the new one gets must move; of the rest a fifth at most."""
+    """The locks of the new replica must move, and at most a fifth of the others."""
     locks = {f"controller-{number}": f"controller-{number}" for number in range(60)}
     replicas = [f"replica-{number}" for number in range(count)]
     before, after = assign(locks, replicas), assign(locks, [*replicas, "new"])
@@ -71,7 +71,7 @@ def test_equal_shards_of_equal_families_are_together(size: int, replicas: set[st
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_new_replica_moves_few_shards(count: int) -> None:
-    """What the new one gets must move; bounds move no more than a quarter besides."""
+    """The shards of the new replica must move; bounds move at most a quarter besides."""
     locks = locks_of({"deployment": 12})
     replicas = [f"replica-{number}" for number in range(count)]
     before, after = assign(locks, replicas), assign(locks, [*replicas, "new"])

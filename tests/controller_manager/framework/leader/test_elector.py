@@ -1,4 +1,4 @@
-"""Elections among several candidates, with accidents, in virtual time."""
+"""Leader election among several candidates with faults, in virtual time."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/manager"
 
 
 class Candidate:
-    """A process that may lead, and whose way to the API may be cut."""
+    """A process that may lead, and whose connection to the API may be cut."""
 
     acting: set[str]
 
@@ -136,7 +136,7 @@ async def test_stop_during_renewal_releases_lease(api: Any, pair: tuple[Candidat
     a.handle = answer_late
     async with Tasks() as tasks:
         leading = tasks.start(a.run(), name="a")
-        await asyncio.sleep(2.2)  # the server has renewed the lease, and nobody here knows
+        await asyncio.sleep(2.2)  # the server has renewed the lease, and the response is not here yet
         a.finish.set()
         await leading
         assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
@@ -376,7 +376,7 @@ def test_identities_are_unique() -> None:
 
 
 class BadNetwork:
-    """Delays requests and answers, loses either, and lets some requests arrive long after their sender gave up."""
+    """Delays requests and responses, loses either, and delivers some requests long after their timeout."""
 
     def __init__(self, api: Any, source: random.Random, tasks: Tasks) -> None:
         self.api = api
@@ -405,7 +405,7 @@ class BadNetwork:
 
 
 async def random_lifecycle(candidate: Candidate, make: Callable[[], Candidate], source: random.Random) -> None:
-    """Lead when possible; now and then be cut off, stop cleanly, or die and come back under another name."""
+    """Lead when possible; at random times be cut off, stop cleanly, or crash and restart under another name."""
     while True:
         async with Tasks() as tasks:
             running = tasks.start(candidate.run(), name=candidate.name)

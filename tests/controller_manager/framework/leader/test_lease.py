@@ -1,4 +1,4 @@
-"""The table, the terms and the record."""
+"""Lease decisions, timings and records."""
 
 from datetime import UTC, datetime
 
@@ -99,7 +99,7 @@ def test_leases_of_client_go_are_read() -> None:
     kept = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
     assert read(kept).holder == "go1"
     assert held(kept, "b", 15, NOON).spec.lease_transitions == 2
-    # It leaves out the holder of a lease it gave back.
+    # It omits the holder of a released lease.
     spec = (
         b'{"acquireTime":"2026-11-20T20:27:54.531000Z","leaseDurationSeconds":1,"leaseTransitions":4,'
         b'"renewTime":"2026-11-20T20:27:54.531000Z"}'

@@ -1,8 +1,8 @@
-"""Replicas that share locks: who acts, who takes over when, and that never two act under one lock (virtual time).
+"""Replicas that share locks: handover, takeover and exclusion (virtual time).
 
-Invariants, whatever goes wrong:
-1. Under a lock nobody acts who may write between two writes of another.
-2. While a replica that reaches the server lives, no lock is without somebody who acts for much longer than a lease.
+Invariants under all faults:
+1. Between two writes of one holder of a lock, no other replica writes under this lock.
+2. While a replica that reaches the server lives, every lock is held again soon after a lease duration.
 """
 
 import asyncio
@@ -37,18 +37,18 @@ from controller_manager.testing.virtual import VirtualLoop
 MAIN = Key("kube-system", "manager")
 LOCKS = {**{f"c{number}": f"c{number}" for number in range(3)}, **{f"d-{number}": "d" for number in range(4)}}
 TIMINGS = LeaseTimings()
-# A lease that ran out, two looks at it, and what was under way.
+# Seconds of an expired lease, two checks of it, and running requests.
 GAP = TIMINGS.lease + 3 * TIMINGS.retry + 1.0
 
 
 @dataclass
 class WriteLog:
-    """Who wrote when under which lock."""
+    """The writes under each lock, with replica and time."""
 
     writes: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def check_turns(self) -> None:
-        """Nobody writes between two writes of another who has not begun anew."""
+        """Assert that no replica writes between two writes of another one's tenure."""
         for lock, writes in self.writes.items():
             turns = [name for index, (_, name) in enumerate(writes) if not index or writes[index - 1][1] != name]
             assert len(turns) == len(set(turns)), f"{lock}: {turns}"
@@ -67,7 +67,7 @@ class WriteLog:
 
 
 class PeriodicWriter:
-    """Something that writes twice a second while it may."""
+    """Writes twice a second while it may."""
 
     def __init__(self, replica: "Replica", lock: str) -> None:
         self._replica = replica
@@ -92,7 +92,7 @@ class PeriodicWriter:
 
 
 class Replica:
-    """A process whose way to the server may be cut, slow or lossy."""
+    """A process whose connection to the server may be cut, slow or lossy."""
 
     def __init__(self, cluster: Cluster, log: WriteLog, me: str, locks: dict[str, str] = LOCKS) -> None:
         self.me, self.log = me, log
@@ -118,7 +118,7 @@ class Replica:
     host, authorities = "test", b""
 
     async def send(self, request: Request) -> Response:
-        """Losses are of the request or the answer; what is slow may arrive when nobody waits for it any more."""
+        """Lose requests or responses; slow requests may arrive after their timeout."""
         draw = random_source().uniform(0.0, 1.0)
         if self.cut or draw < self.faults / 3:
             await asyncio.sleep(0.01)
@@ -146,7 +146,7 @@ class Replica:
             self.lost = str(loss)
 
     async def kill(self) -> None:
-        """End it as SIGKILL would."""
+        """Stop like after SIGKILL."""
         self.cut = True
         assert self.task is not None
         self.task.cancel()
@@ -305,7 +305,7 @@ async def test_deleted_leases_are_recreated(scenario: ElectionScenario, which: s
     before = [one.locks for one in replicas]
     await scenario.cluster.client.delete(LEASES, Key(MAIN.namespace, which))
     await asyncio.sleep(40)
-    if which == "manager-replica-0":  # its holder ends: somebody else may have taken it to be gone
+    if which == "manager-replica-0":  # its holder ends, because others may consider it gone
         assert sum(bool(one.lost) for one in replicas) == 1
         return
     assert [one.locks for one in replicas] == before
@@ -316,7 +316,7 @@ async def test_stolen_lock_ends_the_replica(scenario: ElectionScenario) -> None:
     replica = scenario.start()
     await asyncio.sleep(5)
     key = Key(MAIN.namespace, "manager-c1")
-    patch = {"spec": {"holderIdentity": "somebody"}}
+    patch = {"spec": {"holderIdentity": "another"}}
     await scenario.cluster.client.patch(LEASES, key, patch)
     await asyncio.sleep(5)
     assert "manager-c1 was taken" in replica.lost
@@ -350,20 +350,20 @@ async def test_without_server_replica_waits_and_stops_cleanly(scenario: Election
 
 @pytest.mark.virtual(seeds=50)
 async def test_random_failures_never_have_two_writers_per_lock(scenario: ElectionScenario) -> None:
-    """Replicas come, are killed, stop, are cut off and come back; requests and answers are lost or late."""
+    """Replicas start, are killed, stop and are cut off; requests and responses are lost or late."""
     source = Random(random_source().uniform(0.0, 1.0))
     for _ in range(5):
         if len(scenario.living) < 4:
             scenario.start().slow_to_stop = source.uniform(0.0, 5.0)
         one = source.choice(scenario.living)
-        match source.choice(("nothing", "kill", "stop", "cut", "mend", "faults", "quiet")):
+        match source.choice(("nothing", "kill", "stop", "cut", "reconnect", "faults", "quiet")):
             case "kill":
                 await one.kill()
             case "stop":
                 one.election.stop()
             case "cut":
                 one.cut = True
-            case "mend":
+            case "reconnect":
                 one.cut = False
             case "faults":
                 one.faults = 0.6

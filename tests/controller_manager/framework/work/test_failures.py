@@ -1,4 +1,4 @@
-"""Which keys fail, in what order they are told of, and what of it no retry will mend."""
+"""Failing keys: order, bounds, and errors that a retry cannot fix."""
 
 import pytest
 
@@ -99,4 +99,4 @@ def test_evicted_keys_count_as_failing_until_retried() -> None:
     assert (failures.is_incomplete(4.9), failures.is_incomplete(5.0)) == (True, False)
     for key in range(1001):
         failures.note(key, ValueError("no"), 10.0)
-    assert failures.is_incomplete(1e9), "nobody tries again what was given up"
+    assert failures.is_incomplete(1e9), "terminal failures are not retried"

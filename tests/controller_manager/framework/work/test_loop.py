@@ -20,7 +20,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Bench:
-    """A loop under test, what it worked on and when, and its metrics."""
+    """A control loop, its runs with their times, and its metrics."""
 
     def __init__(self, *outcomes: object, workers: int = 1, takes: float = 0.0) -> None:
         self.registry = CollectorRegistry()
@@ -333,7 +333,7 @@ async def test_due_key_waits_for_free_worker() -> None:
     async with running(Bench(takes=10.0)) as bench:
         bench.loop.add("a")
         bench.loop.add("b", after=1.0)
-        await asyncio.sleep(15)  # time would stand still if the loop kept looking meanwhile
+        await asyncio.sleep(15)  # time would stand still if the loop were polling
         assert bench.runs == [("a", 0.0), ("b", 10.0)]
 
 

@@ -1,4 +1,4 @@
-"""What a process tells of its loops: by queue as client-go does, by controller as controller-runtime does."""
+"""Metrics of control loops: queue metrics as in client-go, controller metrics as in controller-runtime."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.virtual
 
 
 class Bench:
-    """A loop whose keys say how they end."""
+    """A control loop whose keys name their outcomes."""
 
     def __init__(self) -> None:
         self.registry = Registry()

@@ -1,4 +1,4 @@
-"""The queue, in examples and against a naive model."""
+"""The work queue, in examples and compared with a simple model."""
 
 from dataclasses import dataclass, field
 
@@ -124,7 +124,7 @@ def test_closed_queue_accepts_and_returns_no_keys() -> None:
 
 def test_superseded_delays_do_not_accumulate() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    queue.add_after("b", 0.0, 2000.0)  # due before them, so that they don't come to light one by one
+    queue.add_after("b", 0.0, 2000.0)  # due earlier, so that superseded entries stay in the heap
     for round_ in range(1000):
         queue.add_after("a", round_, 3600.0)
         queue.add_after("a", round_, 0.5)
@@ -135,7 +135,7 @@ def test_superseded_delays_do_not_accumulate() -> None:
 
 @dataclass
 class Model:
-    """What the queue promises, kept in the plainest way: sets, and a list of who is ready since when."""
+    """A simple model of the queue: sets, and a list of ready keys with times."""
 
     ready: dict[str, Priority] = field(default_factory=dict)
     running: dict[str, Priority] = field(default_factory=dict)
@@ -146,14 +146,14 @@ class Model:
         place = self.again if key in self.running else self.ready
         before = place.get(key)
         if before is not None and priority > before:
-            del place[key]  # an upgraded key goes to the end of the other lane
+            del place[key]  # an upgraded key goes to the end of the other queue
         if before is None or priority > before:
             place[key] = priority
 
     def promise(self, key: str, due: float, priority: Priority) -> None:
         before = self.later.get(key, (due + 1.0, priority))
         if due < before[0]:
-            self.later.pop(key, None)  # a new promise; of those due at the same time, the older one goes first
+            self.later.pop(key, None)  # a new delay; of equal due times, the older key is first
         self.later[key] = (min(due, before[0]), max(priority, before[1]))
 
     def admit(self, now: float) -> None:
@@ -168,7 +168,7 @@ PRIORITIES = st.sampled_from(Priority)
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Any sequence of calls keeps queue and model in agreement."""
+    """Any sequence of calls keeps queue and model equal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, seconds=st.integers(1, 5), priority=PRIORITIES)
     def add_after(self, key: str, seconds: int, priority: Priority) -> None:
-        # A fraction of its own makes every due time different, so that the model knows the order.
+        # A unique fraction makes due times different, so that the model knows the order.
         self.seconds += 1
         due = self.now + seconds + self.seconds * 1e-6
         self.queue.add_after(key, self.now, due - self.now, "later", priority)
@@ -226,7 +226,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert len(self.queue) == len(self.model.ready)
 
     def teardown(self) -> None:
-        # No add is lost: everything asked for comes out in the end.
+        # No add is lost: every key is taken in the end.
         for key in sorted(self.model.running):
             self.queue.done(key)
         expected = set(self.model.ready) | set(self.model.again) | set(self.model.later)

@@ -1,4 +1,4 @@
-"""What tests of the log share."""
+"""Fixtures for tests of logging."""
 
 import io
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Begin = Callable[..., tuple[io.StringIO, Logger]]
 
 @pytest.fixture
 def begin(own_logs: None) -> Begin:
-    """Begins a log, and gives what it writes to and a logger."""
+    """Configure logging, and return its output and a logger."""
 
     def begin(*, json: bool = False, levels: Levels | None = None) -> tuple[io.StringIO, Logger]:
         out = io.StringIO()

@@ -1,4 +1,4 @@
-"""What is said at all, in which form, and what must not be said."""
+"""Log levels, JSON lines and masking of secrets."""
 
 import json
 

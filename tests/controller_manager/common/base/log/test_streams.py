@@ -1,4 +1,4 @@
-"""Where lines go, and when."""
+"""Log streams and their buffering."""
 
 import asyncio
 import io

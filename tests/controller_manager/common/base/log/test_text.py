@@ -1,4 +1,4 @@
-"""Lines as klog writes them."""
+"""Log lines in klog format."""
 
 import logging
 import os
@@ -65,7 +65,7 @@ def test_verbatim_message_is_not_quoted():
 
 @given(st.text(), st.text())
 def test_message_cannot_start_a_new_log_line(message, value):
-    """Whoever reads the log by lines can't be told what nobody said."""
+    """Otherwise a message could forge log lines."""
     first, *more = as_text(line(message=message, fields={"key": value}, trace=value)).rstrip("\n").split("\n")
     assert HEADER.match(first)
     assert all(one.startswith(("\t", " >")) for one in more)

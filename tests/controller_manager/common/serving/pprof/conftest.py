@@ -1,4 +1,4 @@
-"""The format of pprof as its makers describe it, for the protobuf library, and readers of profiles."""
+"""The pprof message types for the protobuf library, and fixtures that read profiles."""
 
 import gzip
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-# profile.proto of github.com/google/pprof: by message, its fields as number, type and, if there may be many, a star.
+# profile.proto of github.com/google/pprof: per message, its fields as number, type and a star if repeated.
 MESSAGES = {
     "Profile": {
         "sample_type": "1 ValueType*",
@@ -54,7 +54,7 @@ MESSAGES = {
 
 @pytest.fixture(scope="session")
 def read() -> Callable[[bytes], Any]:
-    """A profile as the protobuf library reads it; it must know every field that is there."""
+    """Return a function that parses a profile with the protobuf library and fails on unknown fields."""
     file = descriptor_pb2.FileDescriptorProto(name="profile.proto", package="pprof", syntax="proto3")
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)

@@ -1,4 +1,4 @@
-"""What may be asked for, and what arguments may be shown."""
+"""Query parameters of profiles, and masking of arguments."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a walk over all objects finds; it is taken in a process of its own, since that of the tests holds millions."""
+"""A census of all objects, taken in a separate process because a test process has millions."""
 
 import asyncio
 import gc
@@ -117,7 +117,7 @@ def test_untracked_objects_are_counted(taken):
     count, size = after["Untracked"]
     assert count - before.get("Untracked", (0, 0))[0] == 2 * MANY
     assert size >= count * sys.getsizeof(Untracked("x"))
-    assert after["str"][0] - before["str"][0] > MANY  # meanwhile others have gone
+    assert after["str"][0] - before["str"][0] > MANY  # other strings were freed in between
 
 
 def test_objects_frozen_at_start_are_counted(taken):

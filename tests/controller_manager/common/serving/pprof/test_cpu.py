@@ -1,4 +1,4 @@
-"""CPU time is found where it is spent: at the stack, the task and the thread."""
+"""CPU profiles attribute time to stack, task and thread."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ from controller_manager.common.serving.pprof.profile import Profile, Sample
 
 SECOND = 1_000_000_000
 DATA = bytes(1 << 16)
-TRIES = 10  # a machine that is busy with others leaves too little to look at now and then
+TRIES = 10  # a busy machine sometimes leaves too few samples
 
 
 def compute(seconds: float) -> None:
@@ -49,7 +49,7 @@ def describe(task: str) -> dict[str, str]:
 
 
 async def measured(spend: Callable[[float], None]) -> tuple[Profile, float]:
-    """A profile of a second in which a task computes, and the CPU time it could at most have found."""
+    """Return a profile of one second in which a task computes, and the CPU time that was available."""
     async with Tasks() as tasks:
         tasks.start(work(spend), name="busy")
         began = time.process_time()
@@ -58,7 +58,7 @@ async def measured(spend: Callable[[float], None]) -> tuple[Profile, float]:
 
 
 def find(profile: Profile, *names: str) -> list[Sample]:
-    """The samples whose stack has these functions, the innermost first."""
+    """Return the samples whose stack has these functions, innermost first."""
     return [
         one
         for one in profile.samples
@@ -116,7 +116,7 @@ async def test_idle_process_has_an_empty_profile():
     ("then", "found"), [(-1, 0), (-500_000, 0), (5_000_000, 5_000_000), (-3_000_000_000, 2_000_000_000)]
 )
 async def test_cpu_clock_stepping_back_counts_nothing(then: int, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that goes back far is that of another thread, all of whose time is new."""
+    """A large step back means another thread, whose whole time is new."""
     now = 5_000_000_000
     monkeypatch.setattr(clock, "thread_nanoseconds", lambda ident: now)
     noted: list[int] = []

@@ -1,4 +1,4 @@
-"""The pages, as their users ask for them."""
+"""The pprof pages."""
 
 import asyncio
 import html.parser
@@ -40,7 +40,7 @@ def pages() -> PprofPages:
 
 @pytest.fixture(autouse=True)
 def small_census(monkeypatch) -> None:
-    """A process of tests holds millions of objects; what is found in a whole one is proved in `test_census`."""
+    """Replaces the census, because a test process has millions of objects; `test_census` tests a real one."""
     found = Census()
     found.count(["a", "b", 1])
 

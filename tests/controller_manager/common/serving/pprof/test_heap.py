@@ -1,4 +1,4 @@
-"""What memory is found to be used by."""
+"""Heap and allocation profiles."""
 
 import asyncio
 import fractions
@@ -41,7 +41,7 @@ def value(profile: Profile, function: str, column: str) -> int:
 
 
 def allocate(held: list[object]) -> None:
-    """A megabyte, in a module that Python itself has loaded: pytest rewrites those of tests."""
+    """Allocate a megabyte in a module of the standard library, because pytest rewrites test modules."""
     held.append(json.loads(TEXT))
 
 

@@ -1,4 +1,4 @@
-"""The names of places."""
+"""Names of functions in profiles."""
 
 import json.decoder
 

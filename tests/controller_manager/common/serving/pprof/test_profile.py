@@ -1,4 +1,4 @@
-"""The difference of two looks."""
+"""Difference of two profiles."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What is written is what the protobuf library reads."""
+"""Encoded profiles are read by the protobuf library."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ SAMPLES = st.builds(Sample, st.lists(FRAMES, max_size=5).map(tuple), LABELS, st.
 
 
 def samples_of(found: Any) -> list[Sample]:
-    """The samples of a profile, with everything that its tables hold put back."""
+    """Return the samples of a profile with all table references resolved."""
     text = found.string_table
     functions = {one.id: one for one in found.function}
     locations = {one.id: one for one in found.location}
@@ -40,7 +40,7 @@ def samples_of(found: Any) -> list[Sample]:
 
 
 def named(sample: Sample, names: Modules) -> Sample:
-    """A sample with the names of modules, as it is shown."""
+    """Return a sample with the names of modules."""
     return sample._replace(stack=tuple(frame._replace(function=names.name(frame)) for frame in sample.stack))
 
 

@@ -1,4 +1,4 @@
-"""What tasks and threads are doing, as a profile and as text."""
+"""Profiles of tasks and threads, binary and as text."""
 
 import asyncio
 import re

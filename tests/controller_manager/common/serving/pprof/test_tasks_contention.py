@@ -1,4 +1,4 @@
-"""What has held the loop is added up by stack and task."""
+"""Time that blocked the loop is summed by stack and task."""
 
 import pytest
 

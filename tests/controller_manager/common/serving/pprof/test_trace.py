@@ -1,4 +1,4 @@
-"""What tasks do in the course of time."""
+"""Traces of tasks over time."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ def describe(task: str) -> dict[str, str]:
 
 
 async def test_trace_contains_stretches_in_order():
-    for seconds in (0.5, 2.0, 8.0):  # a machine that is busy with others leaves too little to look at now and then
+    for seconds in (0.5, 2.0, 8.0):  # a busy machine sometimes leaves too few samples
         began = time.monotonic_ns()
         async with Tasks() as tasks:
             tasks.start(rest(), name="rests")

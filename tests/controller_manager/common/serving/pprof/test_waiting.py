@@ -1,4 +1,4 @@
-"""Stacks of suspended coroutines, whatever they wait through."""
+"""Stacks of suspended coroutines."""
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
