@@ -208,8 +208,8 @@ async def test_a_deployment_is_rolled_out_by_replicas_that_share_its_controllers
         ((SHARED, "--controller-shards=deployment=65"), "from 1 to 64"),
         ((SHARED, "--controller-shards=deployment=many"), "from 1 to 64"),
         ((SHARED, "--controller-shards=nobody=2"), "no controller 'nobody'"),
-        ((SHARED, "--controller-shards=garbage-collector-controller=2"), "cannot be divided"),
-        ((SHARED, "--enable-leader-migration"), "exclude one another"),
+        ((SHARED, "--controller-shards=garbage-collector-controller=2"), "cannot be sharded"),
+        ((SHARED, "--enable-leader-migration"), "cannot be used together"),
     ],
 )
 async def test_flags_that_mean_nothing_are_refused(flags: tuple[str, ...], why: str) -> None:
