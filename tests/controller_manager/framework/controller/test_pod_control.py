@@ -150,7 +150,7 @@ def test_a_template_without_a_spec_makes_a_pod_without_one(spec: Any) -> None:
 
 
 def test_a_template_that_is_none_of_pods_is_given_up() -> None:
-    with pytest.raises(TerminalError, match=r"ReplicaSet default/web makes no pods: .*containers"):
+    with pytest.raises(TerminalError, match=r"ReplicaSet default/web is invalid: .*containers"):
         pod_from_template(SETS, OWNER, template_of(spec={"containers": "many"}))
 
 
