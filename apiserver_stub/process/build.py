@@ -70,8 +70,9 @@ from apiserver_stub.request.telemetry import ShardedWatches, Telemetry
 from apiserver_stub.request.tracing import RequestTracer, request_tracer
 from apiserver_stub.server.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.server.handler_chain import Filters, Handlers, Server
+from apiserver_stub.server.health import StartProgress
 from apiserver_stub.server.identity import ServerIdentity
-from apiserver_stub.server.non_resource import NonResourceHandler, StartProgress, process_routes
+from apiserver_stub.server.non_resource import NonResourceHandler, process_routes
 from apiserver_stub.server.storage_versions import RESOURCE as STORAGE_VERSION_RESOURCE
 from apiserver_stub.server.storage_versions import StorageVersions
 from apiserver_stub.storage.interface import Storage
@@ -337,7 +338,7 @@ class _Assembly:
         etcd = self.storage.etcd
         unready = None if etcd is None else lambda: etcd.unready
         progress = StartProgress(self.serving.livez_grace_period, lambda: self.store.problem, hooks, unready)
-        progress.checks_in(self.health)
+        progress.add_checks(self.health)
         return progress
 
     @cached_property
@@ -388,7 +389,7 @@ class _Assembly:
     @cached_property
     def server(self) -> Server:
         """The handler chain."""
-        self.storage.checks_in(self.health)
+        self.storage.add_checks(self.health)
         filters = Filters(
             self.authentication,
             self.authorization.of_requests,

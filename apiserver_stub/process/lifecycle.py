@@ -16,7 +16,7 @@ from apiserver_stub.common.flags import NetworkOptions, ServerFeatureOptions, Se
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.process.pki.addresses import reachable_address
 from apiserver_stub.server.handler_chain import Server
-from apiserver_stub.server.non_resource import StartProgress
+from apiserver_stub.server.health import StartProgress
 from apiserver_stub.server.response_headers import with_headers
 from apiserver_stub.verbs import RequestScope
 from apiserver_stub.watch_cache.cache import WatchCache

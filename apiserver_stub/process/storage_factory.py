@@ -65,7 +65,7 @@ class StorageFactory:
         if (encryption := self.encryption) is not None:
             yield Component(encryption.open, run=encryption.run, close=encryption.close)
 
-    def checks_in(self, health: Health) -> None:
+    def add_checks(self, health: Health) -> None:
         """Add health checks of the KMS providers, if there are any."""
         if self.encryption is not None and self.encryption.has_services:
             health.add("kms-providers", self.encryption.check, ("healthz", "readyz"))

@@ -1,8 +1,6 @@
-"""Paths that address no resource: health, version, metrics, discovery and OpenAPI."""
+"""Paths that address no resource: version, metrics, flags, profiles, discovery and OpenAPI."""
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -15,7 +13,6 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request.request_info import RequestInfo, not_allowed
 from apiserver_stub.storage.worker import INDICATORS, METRICS, Gather
 from controller_manager.common.api.wire import Request, Response
-from controller_manager.common.base.clock import monotonic
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.component.pages import (
     Handler,
@@ -31,72 +28,6 @@ from controller_manager.common.component.process_metrics import build_info
 from controller_manager.common.options.command_line import reported_version
 from controller_manager.common.options.parse import Parsed
 from controller_manager.common.serving.health import Health
-
-_STORES = ("etcd", "etcd-readiness")  # names of the store in `exclude` parameters
-
-
-class StartProgress:
-    """The state of the process from start to stop; each step is set by the code that performs it. Create it within the
-    event loop.
-
-    `problem` returns why the store cannot write, or an empty string; `hooks` are the names of the post-start hooks.
-    With etcd the check is named after it, and `unready` returns why etcd is not ready.
-    """
-
-    def __init__(
-        self,
-        livez_grace: float,
-        problem: Callable[[], str],
-        hooks: Iterable[str] = (),
-        unready: Callable[[], str] | None = None,
-    ) -> None:
-        self._problem = problem
-        self._unready = unready
-        self._livez_until = monotonic() + livez_grace
-        self._hooks = tuple(hooks)
-        self._finished: set[str] = set()
-        self.stored = False
-        """The store has been read."""
-        self.stopping = False
-        """A termination signal was received."""
-
-    def checks_in(self, health: Health) -> None:
-        """Add the checks of this object to the health endpoints."""
-        health.add("log", _log)
-        if self._unready is None:
-            health.add("datastore", self._datastore, ("healthz", "readyz"), _STORES)
-            health.add("datastore", self._open, ("livez",), _STORES)
-        else:
-            unready = self._unready
-            health.add(_STORES[0], self._datastore)
-            health.add(_STORES[1], lambda: self._open() or unready(), ("readyz",))
-        for hook in self._hooks:
-            health.add(hook, partial(self._unfinished, hook), ("healthz", "readyz"))
-            health.add(hook, partial(self._overdue, hook), ("livez",))
-        health.add("shutdown", lambda: "the process is shutting down" if self.stopping else "", ("readyz",))
-
-    def finish(self, hook: str) -> None:
-        """This hook has done its work."""
-        self._finished.add(hook)
-
-    def _open(self) -> str:
-        return "" if self.stored else "the store is not open"
-
-    def _datastore(self) -> str:
-        return self._open() or self._problem()
-
-    def _unfinished(self, hook: str) -> str:
-        return "" if hook in self._finished else "not finished yet"
-
-    def _overdue(self, hook: str) -> str:
-        return "" if monotonic() < self._livez_until else self._unfinished(hook)
-
-
-def _log() -> str:
-    return "the log is closed" if sys.stderr.closed else ""
-
-
-# The pages of the API server about itself: its version, its metrics, its flags, and its profiles.
 
 _NOTHING: Mapping[str, Handler] = MappingProxyType({})
 
@@ -134,8 +65,8 @@ def version_handler(version: str) -> Handler:
     return fixed(Response(200, {"content-type": "application/json"}, msgspec.json.encode({**versions, **build})))
 
 
-# Listed as paths, but handled elsewhere.
-_ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
+# Paths that discovery lists besides `routes`: those of health, which the handler chain answers, and of OpenAPI.
+_OTHER_PATHS = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
 
 
 class NonResourceHandler:
@@ -159,7 +90,7 @@ class NonResourceHandler:
         self._routes = routes
         self._folders = folders(routes)
         paths = dict.fromkeys(path.rstrip("/") for path in routes)
-        self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address, extensions)
+        self._discovery = Discovery(kinds, (*paths, *_OTHER_PATHS), address, extensions)
 
     async def answer(self, request: Request, info: RequestInfo) -> Response:
         """Return the page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""

@@ -8,6 +8,7 @@ another component                does not run the controller
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -29,14 +30,14 @@ from controller_manager.common.transport.transport import ConfigError
 from controller_manager.framework.cache.shard import Shard
 from controller_manager.framework.client.client import Client
 from controller_manager.framework.leader.elector import Elector, LeaderMetrics
-from controller_manager.framework.leader.lease import LeaseTimings
+from controller_manager.framework.leader.lease import LeaseTimings, check_timings
 from controller_manager.framework.leader.membership import Membership
 from controller_manager.framework.leader.shared_election import SharedElection, Work
 from controller_manager.framework.leader.shared_leases import SharedLocks
 
 _LEASES = "leases"
 MOST_SHARDS = 64
-_RETRY_JITTER = 1.2  # maximum factor by which a retry is later than the retry period
+_COUNT = re.compile(r"[0-9]{1,3}")
 
 
 class ElectionOptions(Options):
@@ -62,12 +63,12 @@ class ElectionOptions(Options):
         "10s", "how long a leader retries to renew the lease before it stops leading", minimum=0.001
     )
     leader_elect_retry_period: Duration = flag("2s", "time between two tries to take or renew the lease", minimum=0.001)
-    leader_elect_resource_lock: str = flag("leases", "kind of the lock object: leases, the only one there is")
+    leader_elect_resource_lock: str = flag("leases", "kind of the lock object; only leases is supported")
     leader_elect_resource_name: str = flag("cluster-controller-manager", "name of the lock object")
     leader_elect_resource_namespace: str = flag(SYSTEM_NAMESPACE, "namespace of the lock object")
 
     @model_validator(mode="after")
-    def _lock_is_there(self) -> Self:
+    def _check_lock(self) -> Self:
         if self.leader_elect_resource_lock != _LEASES:
             raise ValueError(
                 f"--leader-elect-resource-lock must be {_LEASES}: locks on endpoints and config maps are gone, "
@@ -78,42 +79,47 @@ class ElectionOptions(Options):
         return self
 
     @model_validator(mode="after")
-    def _is_shared(self) -> Self:
+    def _check_sharing(self) -> Self:
         if self.leader_elect_per_controller and not self.leader_elect:
             raise ValueError("--leader-elect-per-controller needs --leader-elect")
         if self.controller_shards and not self.leader_elect_per_controller:
             raise ValueError("--controller-shards needs --leader-elect-per-controller")
         for name, text in self.controller_shards.items():
-            if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:4]) <= MOST_SHARDS or len(text) > 3:
-                raise ValueError(f"--controller-shards: {name} has from 1 to {MOST_SHARDS} shards, not {text!r}")
+            if not _COUNT.fullmatch(text) or not 1 <= int(text) <= MOST_SHARDS:
+                raise ValueError(f"--controller-shards: {name} must have from 1 to {MOST_SHARDS} shards, not {text!r}")
         return self
 
     @model_validator(mode="after")
-    def _leaves_time_to_stop(self) -> Self:
-        if self.leader_elect_renew_deadline >= self.leader_elect_lease_duration:
-            raise ValueError("--leader-elect-renew-deadline must be less than --leader-elect-lease-duration")
-        if self.leader_elect_retry_period * _RETRY_JITTER >= self.leader_elect_renew_deadline:
-            raise ValueError(
-                f"--leader-elect-retry-period times {_RETRY_JITTER} must be less than --leader-elect-renew-deadline"
-            )
+    def _check_timings(self) -> Self:
+        check_timings(
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+            names=("--leader-elect-lease-duration", "--leader-elect-renew-deadline", "--leader-elect-retry-period"),
+        )
         return self
 
 
 class Election:
-    """Creates the candidates for all locks of one process, with the identity `me`."""
+    """Creates the candidates for all locks of one process, which is identified by `identity`."""
 
-    def __init__(self, options: ElectionOptions, client: Client, me: str, runtime: Runtime) -> None:
+    def __init__(self, options: ElectionOptions, client: Client, identity: str, runtime: Runtime) -> None:
         self._options = options
         self._client = client
         self._runtime = runtime
         self._metrics = LeaderMetrics(runtime.registry)
-        self.me = me
+        self.identity = identity
+        self.timings = LeaseTimings(
+            lease=options.leader_elect_lease_duration,
+            renew=options.leader_elect_renew_deadline,
+            retry=options.leader_elect_retry_period,
+        )
 
     def candidate(self, lock: str = "") -> Elector | None:
         """Return the candidate for a lock, by default the main one; None without leader election."""
         if not self._options.leader_elect:
             return None
-        return Elector(self._client, self._key(lock), self.me, self.timings, self._runtime, self._metrics)
+        return Elector(self._client, self._key(lock), self.identity, self.timings, self._runtime, self._metrics)
 
     def shared(self, families: Mapping[str, str], make: Callable[[str, Lease], Work]) -> SharedElection:
         """Return the election of locks shared with other replicas.
@@ -121,18 +127,8 @@ class Election:
         `families` has the family of each lock; `make` creates the work of a lock.
         """
         locks, seconds = SharedLocks(self._key(), families), float(math.ceil(self.timings.lease))
-        membership = Membership(self.me, families, seconds)
+        membership = Membership(self.identity, families, seconds)
         return SharedElection(self._client, locks, membership, self.timings, make, self._runtime, self._metrics)
-
-    @property
-    def timings(self) -> LeaseTimings:
-        """The durations set by the flags."""
-        options = self._options
-        return LeaseTimings(
-            lease=options.leader_elect_lease_duration,
-            renew=options.leader_elect_renew_deadline,
-            retry=options.leader_elect_retry_period,
-        )
 
     def _key(self, lock: str = "") -> Key:
         options = self._options
@@ -142,7 +138,7 @@ class Election:
 def shards_known(specs: Sequence[AnySpec]) -> Check:
     """Return the check of `--controller-shards`: known, shardable controllers, and no leader migration."""
     names = {name: spec for spec in specs for name in (spec.name, *spec.aliases)}
-    able = ", ".join(spec.name for spec in specs if spec.sharded_by is not None)
+    shardable = ", ".join(spec.name for spec in specs if spec.sharded_by is not None)
 
     def check(parsed: Parsed) -> Iterator[str]:
         options = parsed[ElectionOptions]
@@ -150,9 +146,9 @@ def shards_known(specs: Sequence[AnySpec]) -> Check:
             if name not in names:
                 yield f"--controller-shards: there is no controller {name!r}"
             elif names[name].sharded_by is None:
-                yield f"--controller-shards: {name} cannot be divided, only: {able}"
+                yield f"--controller-shards: {name} cannot be sharded; these can: {shardable}"
         if options.leader_elect_per_controller and parsed[MigrationOptions].enable_leader_migration:
-            yield "--leader-elect-per-controller and --enable-leader-migration exclude one another"
+            yield "--leader-elect-per-controller and --enable-leader-migration cannot be used together"
 
     return check
 
@@ -173,12 +169,14 @@ class LockSpec(msgspec.Struct, frozen=True):
 def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
     """Return the locks that replicas share."""
     found: list[LockSpec] = []
+    # The resources whose objects are keys of a controller that is sharded by owner. Informers need them to tell which
+    # objects without a controller belong to another shard (see `Shard`).
     keyed = frozenset(spec.sharded_by.name for spec in specs if spec.sharded_by not in (None, NAMESPACES))
     for spec in specs:
         given = (options.controller_shards.get(name, "") for name in (spec.name, *spec.aliases))
         count = int(next(filter(None, given), "0"))
-        kinds = frozenset() if spec.sharded_by == NAMESPACES else keyed
-        shards = [LockSpec(f"{spec.name}-shard-{index}", spec, Shard(index, count, kinds)) for index in range(count)]
+        owners = frozenset() if spec.sharded_by == NAMESPACES else keyed  # empty: by namespace
+        shards = [LockSpec(f"{spec.name}-shard-{index}", spec, Shard(index, count, owners)) for index in range(count)]
         found += shards or [LockSpec(spec.name, spec)]
     return found
 
@@ -232,7 +230,7 @@ class Migration(msgspec.Struct, frozen=True):
         return next((self.owners[name] for name in (spec.name, *spec.aliases) if name in self.owners), "")
 
 
-class Parts(msgspec.Struct, frozen=True):
+class Assignment(msgspec.Struct, frozen=True):
     """The controllers under each lock (empty: the main one), and the components that run the other controllers."""
 
     by_lock: Sequence[tuple[str, Sequence[AnySpec]]]
@@ -247,57 +245,57 @@ _DEFAULT = Migration(
 )
 
 
-def divide(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Parts:
+def assignment_of(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Assignment:
     """Return the assignment of controllers according to the flags. Raises ConfigError with file and field."""
     options, election = parsed[MigrationOptions], parsed[ElectionOptions]
     if election.leader_elect_per_controller:
-        return Parts([])
+        return Assignment([])
     if not options.enable_leader_migration:
-        return Parts([("", specs)])
+        return Assignment([("", specs)])
     path = options.leader_migration_config
     migration = _read(Path(path)) if path else _DEFAULT
     if migration.lock == election.leader_elect_resource_name:
-        raise ConfigError(f"leader migration needs a lock of its own, {migration.lock} is --leader-elect-resource-name")
+        raise ConfigError(f"leader migration needs a lock of its own; {migration.lock} is --leader-elect-resource-name")
     if not election.leader_elect:
         runtime.log("manager").warning("--enable-leader-migration does nothing with --leader-elect=false")
-        return Parts([("", specs)])
-    return parts(migration, specs, runtime.name)
+        return Assignment([("", specs)])
+    return assign(migration, specs, runtime.name)
 
 
-def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Parts:
+def assign(migration: Migration, specs: Sequence[AnySpec], component: str) -> Assignment:
     """Return the assignment by the table of the module. Controllers of kube-controller-manager also belong to us."""
     ours = {component, MANAGER_NAME, _ANY}
     owners = {spec.name: migration.owner(spec) for spec in specs}
     main = [spec for spec in specs if not owners[spec.name]]
     migrated = [spec for spec in specs if owners[spec.name] in ours]
     elsewhere = {name: owner for name, owner in owners.items() if owner and owner not in ours}
-    return Parts([("", main), (migration.lock, migrated)], elsewhere)
+    return Assignment([("", main), (migration.lock, migrated)], elsewhere)
 
 
 def _read(path: Path) -> Migration:
     from controller_manager.common.base.plain_yaml import read_yaml  # --help does not need it
 
     try:
-        return _checked(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))
+        return _migration(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))
     except OSError as error:
-        raise ConfigError(f"--leader-migration-config: {path} can't be read: {error.strerror}") from None
+        raise ConfigError(f"--leader-migration-config: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"--leader-migration-config: {path} is no text in UTF-8") from None
+        raise ConfigError(f"--leader-migration-config: {path} is not UTF-8 text") from None
     except (ValidationError, ValueError) as error:
         raise ConfigError(f"--leader-migration-config: {path}: {error}") from None
 
 
-def _checked(file: _File) -> Migration:
+def _migration(file: _File) -> Migration:
     if file.api_version not in _VERSIONS:
         raise ValueError(f"apiVersion must be one of {', '.join(_VERSIONS)}, not {file.api_version!r}")
     if not file.leader_name:
         raise ValueError("leaderName must not be empty")
     owners: dict[str, str] = {}
-    for index, one in enumerate(file.controller_leaders):
+    for index, leader in enumerate(file.controller_leaders):
         place = f"controllerLeaders[{index}]"
-        if not one.name or not one.component:
-            raise ValueError(f"{place}.{'component' if one.name else 'name'} must not be empty")
-        if one.name in owners:
-            raise ValueError(f"{place}.name: {one.name!r} is there already")
-        owners[one.name] = one.component
+        if not leader.name or not leader.component:
+            raise ValueError(f"{place}.{'component' if leader.name else 'name'} must not be empty")
+        if leader.name in owners:
+            raise ValueError(f"{place}.name: {leader.name!r} is listed twice")
+        owners[leader.name] = leader.component
     return Migration(file.leader_name, owners)

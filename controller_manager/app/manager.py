@@ -12,7 +12,7 @@ from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients, Network
 from controller_manager.app.cloud import CloudOptions, make_provider
-from controller_manager.app.election import Election, ElectionOptions, LockSpec, divide, locks
+from controller_manager.app.election import Election, ElectionOptions, LockSpec, assignment_of, locks
 from controller_manager.app.features import WATCH_LIST, ManagerFeatureOptions
 from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.pages.controllers import controllers_handler
@@ -106,7 +106,7 @@ class Manager:
         self._informers = Informers(self._clients.reader, runtime, resync=resync, streams=streams)
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
         self._account_events: dict[str, EventWriter] = {}
-        self._parts = divide(parsed, specs, runtime)
+        self._assignment = assignment_of(parsed, specs, runtime)
         self._groups = self._make_groups(parsed, specs, runtime)
         self._controllers: list[Controller | SharedController] = []
         for group in self._groups:
@@ -158,7 +158,8 @@ class Manager:
     def state(self) -> ManagerState:
         """Return the current state of this replica as plain data."""
         elsewhere = (
-            ControllerState(name, Phase.ELSEWHERE, component=owner) for name, owner in self._parts.elsewhere.items()
+            ControllerState(name, Phase.ELSEWHERE, component=owner)
+            for name, owner in self._assignment.elsewhere.items()
         )
         controllers = (*self.controllers(), *elsewhere)
         return ManagerState(
@@ -256,7 +257,7 @@ class Manager:
             every = locks(options, specs)
             return [SharedGroup(election, every, make, self._informers, self._events, interval, runtime)]
         groups = []
-        for lock, specs in self._parts.by_lock:
+        for lock, specs in self._assignment.by_lock:
             elector = election.candidate(lock)
             may_write = elector.leads if elector is not None else _always
             controllers = [

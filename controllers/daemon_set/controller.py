@@ -69,7 +69,7 @@ class DaemonSetOptions(Options):
 class DaemonSyncResult(NamedTuple):
     """The pods that were created, and the first error."""
 
-    made: Sequence[Pod] = ()
+    created: Sequence[Pod] = ()
     failure: ApiError | TransportError | None = None
 
 
@@ -83,9 +83,8 @@ class DaemonSyncResult(NamedTuple):
 #   otherwise, a rolling update is in progress      create and delete pods within its limits
 #   a failed pod is in backoff, or a ready pod      requeue
 #     is not available yet
-# `decide.py` decides for each node, `placement.py` which nodes are eligible. Revisions beyond the history limit are
-# then
-# deleted, and the status is written. Failures are retried.
+# `decide.py` decides for each node, `placement.py` which nodes are eligible. Then revisions beyond the history limit
+# are deleted, and the status is written. Failures are retried.
 
 
 class DaemonSetController:
@@ -114,7 +113,9 @@ class DaemonSetController:
             return None
         selector = selector_of(daemon_set)
         if selector.empty:
-            self._events.warning(daemon_set, "SelectingAll", "A daemon set needs a selector that is not empty")
+            self._events.warning(
+                daemon_set, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required."
+            )
             return None
         if daemon_set.metadata.deletion_timestamp is not None:
             return None
@@ -136,11 +137,11 @@ class DaemonSetController:
         self._backoff.begin(key, meta.uid, meta.generation, clock.monotonic())
         seen = await self._observe(daemon_set, present, pods)
         decision = decide(seen, lambda node: self._backoff.wait(key, node, clock.monotonic()))
-        made, failure = await self._carry_out(daemon_set, present, decision)
+        created, failure = await self._carry_out(daemon_set, present, decision)
         if failure is None:
             await self._revisions.clean_up(daemon_set, present, pods)
-        if made:
-            seen = replace(seen, pods=by_node([*pods, *made]))
+        if created:
+            seen = replace(seen, pods=by_node([*pods, *created]))
         status = replace(status_of(seen), collision_count=present.collisions or daemon_set.status.collision_count)
         await update_status(self._client, DAEMON_SETS, daemon_set, replace(daemon_set, status=status))
         if failure is not None:
@@ -156,33 +157,33 @@ class DaemonSetController:
             fits[node.metadata.name] = placement.of(node, compares=self._compares)
             await give_way()
         generation = generation_of(daemon_set)
-        return DaemonSetState(daemon_set, fits, by_node(pods), present.code, generation, clock.utc_now())
+        return DaemonSetState(daemon_set, fits, by_node(pods), present.hash_, generation, clock.utc_now())
 
     async def _carry_out(self, daemon_set: DaemonSet, present: Present, decision: DaemonPods) -> DaemonSyncResult:
         """Create pods and delete pods. Deletions are done even if a create failed."""
-        template = DaemonTemplate(daemon_set, present.code)
-        create = partial(self._create, daemon_set, template)
-        created = await slow_start(decision.create[:BURST], create)
-        made = [pod for pod in created.done if pod is not None]
-        self._own.wrote(daemon_set, *made)
+        template = DaemonTemplate(daemon_set, present.hash_)
+        created = await slow_start(decision.create[:BURST], partial(self._create, daemon_set, template))
+        pods = [pod for pod in created.done if pod is not None]
+        self._own.wrote(daemon_set, *pods)
         delete = decision.delete[:BURST]
-        self._note_failures(daemon_set, delete)
+        self._record_finished(daemon_set, delete)
         deleted = await in_parallel(delete, partial(self._delete, daemon_set))
         self._own.deleted(daemon_set, *deleted.done)
         if may_be_done(created.error) or may_be_done(deleted.error):
             self._own.doubt(daemon_set)
-        return DaemonSyncResult(made, created.error or deleted.error)
+        return DaemonSyncResult(pods, created.error or deleted.error)
 
-    def _note_failures(self, daemon_set: DaemonSet, pods: Iterable[Pod]) -> None:
+    def _record_finished(self, daemon_set: DaemonSet, pods: Iterable[Pod]) -> None:
         """Record events for finished pods that are deleted, and the backoff of nodes with failed ones."""
         key, failed = key_of(daemon_set), set()
         for pod in pods:
-            where = f"daemon pod {key_of(pod)} on node {node_of(pod)}"
+            described = f"daemon pod {key_of(pod)} on node {node_of(pod)}"
             if pod.status.phase == FAILED:
                 failed.add(node_of(pod))
-                self._events.warning(daemon_set, "FailedDaemonPod", f"The {where} has failed and is deleted")
+                self._events.warning(daemon_set, "FailedDaemonPod", f"Found failed {described}, will try to kill it")
             elif pod.status.phase == SUCCEEDED:
-                self._events.normal(daemon_set, "SucceededDaemonPod", f"The {where} has succeeded and is deleted")
+                message = f"Found succeeded {described}, will try to delete it"
+                self._events.normal(daemon_set, "SucceededDaemonPod", message)
         for node in failed:
             self._backoff.note(key, node, clock.monotonic())
 

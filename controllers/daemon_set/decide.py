@@ -27,13 +27,13 @@ Pods = Mapping[str, Sequence[Pod]]
 class DaemonSetState(msgspec.Struct, frozen=True):
     """A daemon set, its nodes with their fit, and its pods by node, the preferred pod of a node first.
 
-    `code` and `generation` are those of the present template.
+    `hash_` and `generation` are those of the present template.
     """
 
     daemon_set: DaemonSet
     fits: Mapping[str, Fit]
     pods: Pods
-    code: str
+    hash_: str
     generation: str
     now: datetime
 
@@ -43,7 +43,7 @@ class DaemonSetState(msgspec.Struct, frozen=True):
 
     def updated(self, pod: Pod) -> bool:
         """Return whether a pod has the present template."""
-        return is_updated(pod, self.code, self.generation)
+        return is_updated(pod, self.hash_, self.generation)
 
     @property
     def wanted(self) -> int:
@@ -140,12 +140,12 @@ def _repair(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
                 create.append(node)
         elif fit is Fit.NONE:
             delete += (pod for pod in pods if pod.metadata.deletion_timestamp is None)
-        elif len(pods) > 1 or not is_active(pods[0]):  # which is seldom
+        elif len(pods) > 1 or not is_active(pods[0]):  # rare
             found = _repair_node(seen, node, pods, wait, surges=surges)
             create += found.create
             delete += found.delete
             seconds += [found.seconds] if found.seconds is not None else []
-    delete += _never_came(seen)
+    delete += _unbound_pods_of_deleted_nodes(seen)
     return DaemonPods(create, delete, min(seconds, default=None))
 
 
@@ -162,25 +162,26 @@ def _repair_node(
     if len(running) > 1:
         # Keep the first: an available pod, else a ready one, if there is one.
         running.sort(key=lambda pod: (not seen.available(pod), not is_pod_ready(pod)))
-        delete += _superfluous(seen, running) if surges else running[1:]
-    lacks = surges and not running and left <= 0 and seen.fits[node] is Fit.RUN
-    return DaemonPods([node] if lacks else [], delete, left if left > 0 else None)
+        delete += _surplus(seen, running) if surges else running[1:]
+    needs_pod = surges and not running and left <= 0 and seen.fits[node] is Fit.RUN
+    return DaemonPods([node] if needs_pod else [], delete, left if left > 0 else None)
 
 
 def _allows_surge(daemon_set: DaemonSet) -> bool:
     return daemon_set.spec.update_strategy.type == ROLLING_UPDATE and limits_of(daemon_set, 1).surge > 0
 
 
-def _superfluous(seen: DaemonSetState, running: Sequence[Pod]) -> Iterator[Pod]:
+def _surplus(seen: DaemonSetState, running: Sequence[Pod]) -> Iterator[Pod]:
     """Yield the surplus pods of a node during a surge."""
-    present = [pod for pod in running if seen.updated(pod)]
-    former = [pod for pod in running if not seen.updated(pod)]
-    yield from (*present[1:], *former[1:])
-    if present and former and (not is_pod_ready(former[0]) or seen.available(present[0])):
-        yield former[0]
+    updated = [pod for pod in running if seen.updated(pod)]
+    outdated = [pod for pod in running if not seen.updated(pod)]
+    yield from (*updated[1:], *outdated[1:])
+    if updated and outdated and (not is_pod_ready(outdated[0]) or seen.available(updated[0])):
+        yield outdated[0]
 
 
-def _never_came(seen: DaemonSetState) -> Iterator[Pod]:
+def _unbound_pods_of_deleted_nodes(seen: DaemonSetState) -> Iterator[Pod]:
+    """Yield the pods that were never bound and whose node was deleted."""
     for node, pods in seen.pods.items():
         if node not in seen.fits:
             yield from (pod for pod in pods if not pod.spec.node_name and pod.metadata.deletion_timestamp is None)
@@ -189,21 +190,21 @@ def _never_came(seen: DaemonSetState) -> Iterator[Pod]:
 class _Pair(NamedTuple):
     """The pods of a node that are not terminating: the updated and the outdated one."""
 
-    present: Pod | None
-    former: Pod | None
+    updated: Pod | None
+    outdated: Pod | None
 
 
 def _pairs(seen: DaemonSetState) -> Iterator[tuple[str, _Pair | None]]:
-    """Yield each node that should have or may keep a pod, with its pods; None if they are too many."""
+    """Yield each node that should have or may keep a pod, with its pods; None if it has more than one of either."""
     for node, fit in seen.fits.items():
         pods = seen.pods.get(node, ())
         if fit is Fit.NONE or (fit is Fit.STAY and not pods):
             continue
         alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
-        present = [pod for pod in alive if seen.updated(pod)]
-        former = [pod for pod in alive if not seen.updated(pod)]
-        fits = len(present) <= 1 and len(former) <= 1
-        yield node, _Pair(next(iter(present), None), next(iter(former), None)) if fits else None
+        updated = [pod for pod in alive if seen.updated(pod)]
+        outdated = [pod for pod in alive if not seen.updated(pod)]
+        is_pair = len(updated) <= 1 and len(outdated) <= 1
+        yield node, _Pair(next(iter(updated), None), next(iter(outdated), None)) if is_pair else None
 
 
 # Without surge. A node counts as unavailable unless it has exactly one pod, which is available. An outdated pod that is
@@ -212,20 +213,21 @@ def _pairs(seen: DaemonSetState) -> Iterator[tuple[str, _Pair | None]]:
 
 
 def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
-    useless: list[Pod] = []
-    useful: list[Pod] = []
+    """Return the nodes that get a pod (none), and the outdated pods to delete."""
+    unavailable_pods: list[Pod] = []
+    available_pods: list[Pod] = []
     unavailable = 0
     for _, pair in _pairs(seen):
-        if pair is None or (pair.present is None) is (pair.former is None):
+        if pair is None or (pair.updated is None) is (pair.outdated is None):
             unavailable += 1
-        elif pair.former is None:
-            unavailable += pair.present is not None and not seen.available(pair.present)
-        elif seen.available(pair.former):
-            useful.append(pair.former)
+        elif pair.outdated is None:
+            unavailable += pair.updated is not None and not seen.available(pair.updated)
+        elif seen.available(pair.outdated):
+            available_pods.append(pair.outdated)
         else:
-            useless.append(pair.former)
+            unavailable_pods.append(pair.outdated)
             unavailable += 1
-    return (), (*useless, *useful[: max(0, limit - unavailable)])
+    return (), (*unavailable_pods, *available_pods[: max(0, limit - unavailable)])
 
 
 # With surge. On a node with only an outdated pod, which
@@ -236,30 +238,31 @@ def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[
 
 
 def _surge(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
-    useless: list[str] = []
-    useful: list[str] = []
+    """Return the nodes that get an updated pod, and the outdated pods to delete."""
+    without_available: list[str] = []
+    with_available: list[str] = []
     delete: list[Pod] = []
-    spare: list[Pod] = []
+    staying: list[Pod] = []
     surging = available = 0
     for node, pair in _pairs(seen):
         if pair is None:
             surging += 1
             continue
-        first = pair.former or pair.present
+        first = pair.outdated or pair.updated
         available += first is not None and seen.available(first)
-        if pair.former is None:
+        if pair.outdated is None:
             continue
-        if pair.present is not None:
-            if seen.available(pair.present):
-                delete.append(pair.former)
-            else:
-                surging += 1
+        still_available = seen.available(pair.outdated)
+        if pair.updated is not None and seen.available(pair.updated):
+            delete.append(pair.outdated)
+        elif pair.updated is not None:
+            surging += 1
         elif seen.fits[node] is Fit.STAY:
-            (spare if seen.available(pair.former) else delete).append(pair.former)
+            (staying if still_available else delete).append(pair.outdated)
         else:
-            (useful if seen.available(pair.former) else useless).append(node)
-    delete += spare[: max(0, available - seen.wanted)]
-    return (*useless, *useful[: max(0, limit - surging)]), delete
+            (with_available if still_available else without_available).append(node)
+    delete += staying[: max(0, available - seen.wanted)]
+    return (*without_available, *with_available[: max(0, limit - surging)]), delete
 
 
 def status_of(seen: DaemonSetState) -> DaemonSetStatus:

@@ -98,7 +98,7 @@ def placement_of(daemon_set: DaemonSet) -> Placement:
     try:
         return _placement(bytes(daemon_set.spec.template.spec) or b"{}")
     except msgspec.MsgspecError as error:
-        raise TerminalError(f"the template of DaemonSet {key_of(daemon_set)} makes no pods: {error}") from error
+        raise TerminalError(f"the pod template of DaemonSet {key_of(daemon_set)} is invalid: {error}") from error
 
 
 @lru_cache(maxsize=256)
@@ -127,8 +127,8 @@ def is_concerned(daemon_set: DaemonSet, before: Node | None, after: Node | None,
         return False
     if (before is None) is not (after is None):
         node = before or after
-        is_there = node is not None and any(placement.of(node, compares=each) is Fit.RUN for each in (False, True))
-        return is_there or daemon_set.metadata.uid in controllers
+        is_eligible = node is not None and any(placement.of(node, compares=each) is Fit.RUN for each in (False, True))
+        return is_eligible or daemon_set.metadata.uid in controllers
     if before is None or after is None:
         return False
     return any(placement.of(before, compares=each) is not placement.of(after, compares=each) for each in (False, True))

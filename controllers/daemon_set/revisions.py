@@ -20,7 +20,7 @@ from .templates import HASH
 class Present(NamedTuple):
     """The hash of the present template, the collision count, and the revisions, newest last."""
 
-    code: str
+    hash_: str
     collisions: int
     revisions: Sequence[ControllerRevision]
 
@@ -45,12 +45,22 @@ class Revisions:
         `found` are the revisions that the set controls or may adopt, and `pods` its pods. Return None if its namespace
         is being deleted, or if revisions were merged, since the pods have to be read again.
         """
-        found = list(found)
-        meta = daemon_set.metadata
+        found, meta = list(found), daemon_set.metadata
         state = (meta.uid, meta.generation, *((one.metadata, one.revision) for one in found))
         known = self._known.get(key_of(daemon_set))
         if known is not None and known[0] == state:
             return known[1]
+        present = await self._record(daemon_set, selector, found, pods)
+        # A revision that the cache does not have yet may be deleted before the cache observes it. Then `state` would
+        # not change, and the deletion would go unnoticed.
+        if present is not None and present.revisions[-1].metadata.uid in {one.metadata.uid for one in found}:
+            self._known[key_of(daemon_set)] = state, present
+        return present
+
+    async def _record(
+        self, daemon_set: DaemonSet, selector: LabelSelector, found: Iterable[ControllerRevision], pods: Iterable[Pod]
+    ) -> Present | None:
+        """Claim, label and merge the revisions, and create or renumber that of the present template."""
         history = self._history(daemon_set)
         revisions = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
         revisions = [await self._labelled(one) for one in revisions]
@@ -63,20 +73,17 @@ class Revisions:
             return None
         newest = recorded.revision
         others = [one for one in revisions if one.metadata.uid != newest.metadata.uid]
-        present = Present((newest.metadata.labels or {})[HASH], recorded.collision_count, (*others, newest))
-        if any(one.metadata.uid == newest.metadata.uid for one in found):  # or it may go before anybody sees it
-            self._known[key_of(daemon_set)] = state, present
-        return present
+        return Present((newest.metadata.labels or {})[HASH], recorded.collision_count, (*others, newest))
 
     async def clean_up(self, daemon_set: DaemonSet, present: Present, pods: Iterable[Pod]) -> None:
         """Delete the oldest unused revisions beyond the history limit."""
         limit = daemon_set.spec.revision_history_limit
         if limit is None:
             return
-        codes = {(pod.metadata.labels or {}).get(HASH) for pod in pods}
-        *former, newest = present.revisions
-        live = [one.metadata.name for one in former if (one.metadata.labels or {}).get(HASH) in codes]
-        kept = max(0, limit - len(live))  # those that are live count, too
+        hashes = {(pod.metadata.labels or {}).get(HASH) for pod in pods}
+        *older, newest = present.revisions
+        live = [one.metadata.name for one in older if (one.metadata.labels or {}).get(HASH) in hashes]
+        kept = max(0, limit - len(live))  # revisions in use count against the limit
         await self._history(daemon_set).truncate(present.revisions, {newest.metadata.name, *live}, kept)
 
     def _history(self, daemon_set: DaemonSet) -> ControllerHistory:
@@ -95,11 +102,11 @@ class Revisions:
         if len(same) <= 1:
             return False
         *duplicates, kept = same
-        codes = {(one.metadata.labels or {}).get(HASH) for one in duplicates}
-        code = (kept.metadata.labels or {})[HASH]
+        hashes = {(one.metadata.labels or {}).get(HASH) for one in duplicates}
+        hash_ = (kept.metadata.labels or {})[HASH]
         for pod in pods:
-            if (pod.metadata.labels or {}).get(HASH) in codes:
-                await self._control.patch(pod, {"metadata": {"labels": {HASH: code}}})
+            if (pod.metadata.labels or {}).get(HASH) in hashes:
+                await self._control.patch(pod, {"metadata": {"labels": {HASH: hash_}}})
         for one in duplicates:
             with suppress(NotFound):  # deleted by another client
                 await self._client.delete(CONTROLLER_REVISIONS, key_of(one), uid=one.metadata.uid)

@@ -24,13 +24,13 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 
 
 class DaemonTemplate:
-    """The template of a daemon set whose revision has the hash `code`. All its pods are built from it."""
+    """The template of a daemon set whose revision has this hash. All its pods are built from it."""
 
-    def __init__(self, daemon_set: DaemonSet, code: str) -> None:
+    def __init__(self, daemon_set: DaemonSet, hash_: str) -> None:
         template, generation = daemon_set.spec.template, generation_of(daemon_set)
         numbered = {GENERATION: generation} if generation else {}
         self._daemon_set = daemon_set
-        self._meta = replace(template.metadata, labels={**(template.metadata.labels or {}), **numbered, HASH: code})
+        self._meta = replace(template.metadata, labels={**(template.metadata.labels or {}), **numbered, HASH: hash_})
         tree: dict[str, Any] = (msgspec.json.decode(template.spec) if bytes(template.spec) else None) or {}
         self._spec = {**tree, "tolerations": msgspec.to_builtins(placement_of(daemon_set).tolerations)}
 
@@ -52,7 +52,7 @@ def generation_of(daemon_set: DaemonSet) -> str:
     return str(int(text)) if _INTEGER.fullmatch(text) and int(text) in _INTEGERS else ""
 
 
-def is_updated(pod: Pod, code: str, generation: str) -> bool:
+def is_updated(pod: Pod, hash_: str, generation: str) -> bool:
     """Return whether a pod has the template with that hash or generation."""
     labels = pod.metadata.labels or {}
-    return labels.get(HASH) == code or (generation != "" and labels.get(GENERATION) == generation)
+    return labels.get(HASH) == hash_ or (generation != "" and labels.get(GENERATION) == generation)

@@ -100,7 +100,9 @@ class DeploymentController:
 
     async def _refuse(self, deployment: Deployment) -> None:
         """Warn about a deployment that selects everything, and update only its observed generation."""
-        self._events.warning(deployment, "SelectingAll", "A deployment needs a selector that is not empty")
+        self._events.warning(
+            deployment, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required."
+        )
         status = replace(deployment.status, observed_generation=deployment.metadata.generation)
         await update_status(self._client, DEPLOYMENTS, deployment, replace(deployment, status=status))
 

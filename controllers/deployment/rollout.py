@@ -80,26 +80,36 @@ class Rollout:
 
     async def sync(self, *, terminating: bool) -> Requeue | None:
         """Perform the next step. `terminating` enables the count of terminating pods in the status."""
-        deployment = self._deployment
-        rolls = False
-        if deployment.metadata.deletion_timestamp is None:
-            paused = pause_condition(deployment, self._now)
-            if paused is not None:
-                self._set_condition(paused)
-            await self._update_newest()
-            revision = None if deployment.spec.paused else number_in(deployment, ROLLBACK)
-            if revision is not None:
-                await self._roll_back(revision)
-                return None
-            if deployment.spec.paused or sizes.is_scaled(deployment, self._every):
-                await self._resize(sizes.proportional(deployment, self._newest, self._old))
-            elif await self._roll():
-                rolls = True
-            else:
-                return None
-            if deployment.spec.paused:
-                await self._clean_up()
-        return await self._sync_status(rolls=rolls, terminating=terminating)
+        if self._deployment.metadata.deletion_timestamp is not None:
+            return await self._sync_status(reports_progress=False, terminating=terminating)
+        self._set_pause_condition()
+        await self._update_newest()
+        if await self._roll_back_if_requested():
+            return None
+        if self._deployment.spec.paused or sizes.is_scaled(self._deployment, self._every):
+            await self._scale()
+            return await self._sync_status(reports_progress=False, terminating=terminating)
+        if not await self._roll():
+            return None
+        return await self._sync_status(reports_progress=True, terminating=terminating)
+
+    def _set_pause_condition(self) -> None:
+        new = pause_condition(self._deployment, self._now)
+        if new is not None:
+            self._set_condition(new)
+
+    async def _roll_back_if_requested(self) -> bool:
+        """Perform a requested rollback, unless the deployment is paused. Return whether one was requested."""
+        revision = None if self._deployment.spec.paused else number_in(self._deployment, ROLLBACK)
+        if revision is not None:
+            await self._roll_back(revision)
+        return revision is not None
+
+    async def _scale(self) -> None:
+        """Scale the replica sets of a deployment that was scaled or is paused."""
+        await self._resize(sizes.proportional(self._deployment, self._newest, self._old))
+        if self._deployment.spec.paused:
+            await self._clean_up()
 
     @property
     def _every(self) -> Sequence[ReplicaSet]:
@@ -107,24 +117,25 @@ class Rollout:
 
     async def _roll(self) -> bool:
         """Take the next rollout step. Return whether the status may report progress."""
-        step = self._recreate if self._deployment.spec.strategy.type == RECREATE else self._update
-        return await step()
+        if self._deployment.spec.strategy.type == RECREATE:
+            return await self._recreate()
+        return await self._update()
 
     async def _update(self) -> bool:
         newest = await self._ensure_newest()
         if newest is None:
             return False
-        steps = sizes.rolling(self._deployment, newest, self._old)
-        await self._resize(steps)
-        if not steps:
+        resizes = sizes.rolling(self._deployment, newest, self._old)
+        await self._resize(resizes)
+        if not resizes:
             await self._clean_up_when_complete()
         return True
 
     async def _recreate(self) -> bool:
         """Delete all old pods before creating new ones (strategy Recreate)."""
-        steps = sizes.none_of(self._old)
-        await self._resize(steps)
-        if steps or not sizes.have_ended(self._old) or self._has_pods(self._old):
+        resizes = sizes.none_of(self._old)
+        await self._resize(resizes)
+        if resizes or not sizes.have_ended(self._old) or self._has_pods(self._old):
             return True
         newest = await self._ensure_newest()
         if newest is None:
@@ -146,65 +157,68 @@ class Rollout:
             self._newest = newest = await self._write(wanted)
         self._note_revision(newest)
         if has_deadline(deployment) and condition_of(self._deployment.status.conditions, PROGRESSING) is None:
-            self._set_progress("True", FOUND, f"There is the replica set {newest.metadata.name} already.")
+            self._set_progress("True", FOUND, f'Found new replica set "{newest.metadata.name}"')
 
     async def _ensure_newest(self) -> ReplicaSet | None:
         """Return the replica set of the present template; create it if necessary.
 
-        Return None if its namespace is being deleted, or if its name is taken. In that case the collision count is
-        increased.
+        Return None if its namespace is being deleted, or if another object has its name.
         """
-        if self._newest is not None:
-            return self._newest
+        if self._newest is None:
+            wanted = await self._new_replica_set()
+            try:
+                self._newest = await self._create(wanted)
+            except AlreadyExists:
+                self._newest = await self._resolve_name_conflict(wanted)
+            if self._newest is not None:
+                self._note_revision(self._newest)
+        return self._newest
+
+    async def _new_replica_set(self) -> ReplicaSet:
         deployment = self._deployment
-        size = sizes.newest_size(deployment, None, self._old)
-        collisions = deployment.status.collision_count or 0
         template = deployment.spec.template
-        step = partial(template_hash, template, collisions)
-        code = await self._client.worker.run_if_large(len(bytes(template.spec)), step)
-        wanted = new_replica_set(deployment, code, size, annotations_of_newest(deployment, self._old, None))
-        try:
-            made = await self._create(wanted)
-        except AlreadyExists:
-            made = await self._find(wanted)
-            if made is None:
-                status = replace(self._seen.status, collision_count=collisions + 1)
-                await update_status(self._client, DEPLOYMENTS, self._seen, replace(self._seen, status=status))
-        if made is not None:
-            self._newest = made
-            self._note_revision(made)
-        return made
+        compute = partial(template_hash, template, deployment.status.collision_count or 0)
+        hash_ = await self._client.worker.run_if_large(len(bytes(template.spec)), compute)
+        size = sizes.newest_size(deployment, None, self._old)
+        return new_replica_set(deployment, hash_, size, annotations_of_newest(deployment, self._old, None))
 
     async def _create(self, wanted: ReplicaSet) -> ReplicaSet | None:
         """Create a replica set. Return None if its namespace is being deleted."""
         name = wanted.metadata.name
-        made: list[ReplicaSet] = []
-        refused: list[ApiError] = []
+        created: list[ReplicaSet] = []
+        errors: list[ApiError] = []
 
         async def create() -> None:
-            made.append(self._wrote(await self._client.create(REPLICA_SETS, wanted)))
+            created.append(self._wrote(await self._client.create(REPLICA_SETS, wanted)))
 
         try:
-            await try_write(create(), refused.append)
+            await try_write(create(), errors.append)
         except ApiError as error:
-            if refused:
-                await self._report_failure(f"The replica set {name} cannot be created: {error.message}")
+            if errors:
+                await self._report_failure(f'Failed to create new replica set "{name}": {error.message}')
             raise
-        if made and has_deadline(self._deployment):
-            self._set_progress("True", CREATED, f"The replica set {name} was created.")
-        if made and wanted.spec.replicas > 0:
-            self._report_scaling(made[0], 0)
-        return made[0] if made else None
+        if not created:
+            return None
+        if has_deadline(self._deployment):
+            self._set_progress("True", CREATED, f'Created new replica set "{name}"')
+        if wanted.spec.replicas > 0:
+            self._report_scaling(created[0], 0)
+        return created[0]
 
-    async def _find(self, wanted: ReplicaSet) -> ReplicaSet | None:
-        """Return the existing replica set of that name if it has the owner and the template wanted, else None.
+    async def _resolve_name_conflict(self, wanted: ReplicaSet) -> ReplicaSet | None:
+        """Return the existing replica set of that name if it has the owner and the template wanted.
 
-        Raises NotFound if it was deleted meanwhile.
+        Otherwise increase the collision count, so that the next sync uses another name, and return None. Raises
+        NotFound if the existing object was deleted meanwhile.
         """
-        there = await self._client.get(REPLICA_SETS, key_of(wanted))
-        reference = controller_of(there)
+        existing = await self._client.get(REPLICA_SETS, key_of(wanted))
+        reference = controller_of(existing)
         is_ours = reference is not None and reference.uid == self._seen.metadata.uid
-        return there if is_ours and is_same(there.spec.template, wanted.spec.template) else None
+        if is_ours and is_same(existing.spec.template, wanted.spec.template):
+            return existing
+        status = replace(self._seen.status, collision_count=(self._seen.status.collision_count or 0) + 1)
+        await update_status(self._client, DEPLOYMENTS, self._seen, replace(self._seen, status=status))
+        return None
 
     async def _report_failure(self, message: str) -> None:
         """Report why the replica set could not be created, as an event and as a condition."""
@@ -214,10 +228,10 @@ class Rollout:
             failed = replace(self._seen, status=self._deployment.status)
             await update_status(self._client, DEPLOYMENTS, self._seen, failed)
 
-    async def _resize(self, steps: Iterable[Size]) -> None:
+    async def _resize(self, resizes: Iterable[Size]) -> None:
         """Scale replica sets and record the size of the deployment in their annotations."""
         annotations = size_annotations(self._deployment)
-        for one, size in steps:
+        for one, size in resizes:
             wanted = annotated(replace(one, spec=replace(one.spec, replicas=size)), annotations)
             if wanted == one:
                 continue
@@ -262,31 +276,39 @@ class Rollout:
         self._old = tuple(other for other in self._old if other is not one)
 
     async def _roll_back(self, revision: int) -> None:
-        """Roll back to the revision that old clients request by annotation."""
+        """Roll back to a revision, or to the previous one if it is 0, and remove the annotation that requested it."""
         deployment, revision = self._seen, revision or last_but_one(self._every)
-        to = next((one for one in self._every if revision and revision_of(one) == revision), None)
-        if to is None:
-            message = f"There is no revision {revision} to go back to" if revision else "There is no former revision"
-            self._events.warning(deployment, "DeploymentRollbackRevisionNotFound", message)
-        elif is_same(to.spec.template, deployment.spec.template):
-            message = f"Revision {revision} has the template that there is"
-            self._events.warning(deployment, "DeploymentRollbackTemplateUnchanged", message)
-            to = None
-        wanted = rolled_back(deployment, to) if to is not None else deployment
+        target = self._rollback_target(revision)
+        wanted = rolled_back(deployment, target) if target is not None else deployment
         annotations = {key: value for key, value in (wanted.metadata.annotations or {}).items() if key != ROLLBACK}
         meta = replace(wanted.metadata, annotations=annotations)
         await self._client.update(DEPLOYMENTS, replace(wanted, metadata=meta))
-        if to is not None:
-            self._events.normal(deployment, "DeploymentRollback", f"Went back to revision {revision}")
+        if target is not None:
+            message = f'Rolled back deployment "{deployment.metadata.name}" to revision {revision}'
+            self._events.normal(deployment, "DeploymentRollback", message)
 
-    async def _sync_status(self, *, rolls: bool, terminating: bool) -> Requeue | None:
+    def _rollback_target(self, revision: int) -> ReplicaSet | None:
+        """Return the replica set of a revision. Record an event and return None if a rollback to it is impossible."""
+        deployment = self._seen
+        target = next((one for one in self._every if revision and revision_of(one) == revision), None)
+        if target is None:
+            missing = "the revision to rollback to" if revision else "last revision"
+            self._events.warning(deployment, "DeploymentRollbackRevisionNotFound", f"Unable to find {missing}.")
+        elif is_same(target.spec.template, deployment.spec.template):
+            name = deployment.metadata.name
+            message = f'The rollback revision contains the same template as current deployment "{name}"'
+            self._events.warning(deployment, "DeploymentRollbackTemplateUnchanged", message)
+            return None
+        return target
+
+    async def _sync_status(self, *, reports_progress: bool, terminating: bool) -> Requeue | None:
         """Write the status if it has changed. Return when to check for progress."""
         deployment, newest, old = self._deployment, self._newest, self._old
         status = status_of(deployment, newest, old, self._now, terminating=terminating)
-        if rolls:
+        if reports_progress:
             status = rollout_status(deployment, newest, old, status, self._now)
         await update_status(self._client, DEPLOYMENTS, self._seen, replace(deployment, status=status))
-        seconds = next_look(deployment, status, self._now) if rolls else None
+        seconds = next_look(deployment, status, self._now) if reports_progress else None
         return Requeue(seconds) if seconds is not None else None
 
     def _note_revision(self, newest: ReplicaSet) -> None:

@@ -56,7 +56,7 @@ def status_of(
         AVAILABLE,
         "True" if enough else "False",
         "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-        "Enough pods are available." if enough else "Fewer pods are available than there must be.",
+        "Deployment has minimum availability." if enough else "Deployment does not have minimum availability.",
         now,
     )
     return DeploymentStatus(
@@ -112,13 +112,13 @@ def _progress(
     rested = status.replicas == status.updated_replicas and known is not None and known.reason == COMPLETE
     if rested:
         return None
-    what = f"ReplicaSet {newest.metadata.name}" if newest is not None else f"Deployment {deployment.metadata.name}"
+    what = f'ReplicaSet "{newest.metadata.name}"' if newest is not None else f'Deployment "{deployment.metadata.name}"'
     if is_complete(deployment, status):
-        return condition(PROGRESSING, "True", COMPLETE, f"{what} has progressed to its end.", now)
+        return condition(PROGRESSING, "True", COMPLETE, f"{what} has successfully progressed.", now)
     if _has_progressed(deployment.status, status):
         return condition(PROGRESSING, "True", UPDATED, f"{what} is progressing.", now)
     if is_timed_out(deployment, known, now):
-        return condition(PROGRESSING, "False", TIMED_OUT, f"{what} has not progressed within its deadline.", now)
+        return condition(PROGRESSING, "False", TIMED_OUT, f"{what} has timed out progressing.", now)
     return None
 
 
@@ -187,8 +187,8 @@ def pause_condition(deployment: Deployment, now: datetime) -> Condition | None:
     if deployment.spec.paused == was_paused:
         return None
     if was_paused:
-        return condition(PROGRESSING, "Unknown", RESUMED, "The deployment goes on.", now)
-    return condition(PROGRESSING, "Unknown", PAUSED, "The deployment is paused.", now)
+        return condition(PROGRESSING, "Unknown", RESUMED, "Deployment is resumed", now)
+    return condition(PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
 
 
 def condition(kind: str, status: str, reason: str, message: str, now: datetime) -> Condition:

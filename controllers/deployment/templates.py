@@ -35,16 +35,16 @@ def template_hash(template: PodTemplateSpec, collisions: int) -> str:
     return revision_hash(msgspec.Raw(msgspec.json.encode(tree, order="sorted")), collisions)
 
 
-def new_replica_set(deployment: Deployment, code: str, replicas: int, annotations: Mapping[str, str]) -> ReplicaSet:
+def new_replica_set(deployment: Deployment, hash_: str, replicas: int, annotations: Mapping[str, str]) -> ReplicaSet:
     """Return the replica set to create for the present template of a deployment."""
     meta, spec = deployment.metadata, deployment.spec
-    labels = {**(spec.template.metadata.labels or {}), HASH: code}
+    labels = {**(spec.template.metadata.labels or {}), HASH: hash_}
     template = replace(spec.template, metadata=replace(spec.template.metadata, labels=labels))
-    selector = replace(spec.selector, match_labels={**(spec.selector.match_labels or {}), HASH: code})
+    selector = replace(spec.selector, match_labels={**(spec.selector.match_labels or {}), HASH: hash_})
     return ReplicaSet(
         metadata=ObjectMeta(
             namespace=meta.namespace,
-            name=f"{meta.name[: _LONGEST_NAME - 1 - len(code)]}-{code}",
+            name=f"{meta.name[: _LONGEST_NAME - 1 - len(hash_)]}-{hash_}",
             labels=labels,
             annotations=annotations,
             owner_references=(controller_ref(DEPLOYMENTS, deployment),),

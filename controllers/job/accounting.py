@@ -33,11 +33,13 @@ from controller_manager.common.api.timestamps import format_time
 
 from .decide import condition
 from .indexes import Indexes, index_of
-from .observation import Observation, has_place, is_failed, is_indexed, is_tracked, valid_index
+from .observation import Observation, is_failed, is_indexed, is_tracked, may_count, valid_index
 from .policies import verdict_on
 
 # Maximum number of uncounted uids in a status, about 20 KB.
 MOST_UNCOUNTED = 500
+
+JOB_SUSPENDED, JOB_RESUMED = "Job suspended", "Job resumed"
 
 _NONE = UncountedTerminatedPods()
 
@@ -61,26 +63,26 @@ def account(seen: Observation, status: JobStatus, ending: Condition | None) -> A
     ends the job.
     """
     status = settle(status, {pod.metadata.uid for pod in seen.pods if is_tracked(pod)})
-    book = _Book(seen, ending)
-    for pod in sorted(seen.pods, key=_place) if is_indexed(seen.job) else seen.pods:
-        if is_tracked(pod) and book.is_settled(pod):
-            book.enter(pod)
-            if book.is_full(status):
+    batch = _Batch(seen, ending)
+    for pod in sorted(seen.pods, key=_index_order) if is_indexed(seen.job) else seen.pods:
+        if is_tracked(pod) and batch.is_settled(pod):
+            batch.add(pod)
+            if batch.is_full(status):
                 break
     uncounted = status.uncounted_terminated_pods or _NONE
     status = replace(
         status,
         uncounted_terminated_pods=UncountedTerminatedPods(
-            succeeded=(*uncounted.succeeded, *book.succeeded), failed=(*uncounted.failed, *book.failed)
+            succeeded=(*uncounted.succeeded, *batch.succeeded), failed=(*uncounted.failed, *batch.failed)
         ),
     )
     if is_indexed(seen.job):
-        status = _with_indexes(seen, status, book.completed)
-    status, last = _announce(seen, status, ending)
-    return Accounts(status, book.settled, last, book.actions, book.is_full(status))
+        status = _with_indexes(seen, status, batch.completed)
+    status, last = _with_interim_condition(seen, status, ending)
+    return Accounts(status, batch.settled, last, batch.actions, batch.is_full(status))
 
 
-class _Book:
+class _Batch:
     """Collects the pods that are ready to be counted."""
 
     def __init__(self, seen: Observation, ending: Condition | None) -> None:
@@ -105,23 +107,23 @@ class _Book:
         retained = self._seen.retained.get(index) if index is not None else None
         return is_failed(self._seen.job, pod) and (retained is None or retained.metadata.uid != pod.metadata.uid)
 
-    def enter(self, pod: Pod) -> None:
+    def add(self, pod: Pod) -> None:
         """Add a settled pod. If the job fails, an unfinished pod counts as failed."""
         uid, job = pod.metadata.uid, self._seen.job
         self.settled.append(pod)
         fails = self._ending is not None and self._ending.type != SUCCESS_CRITERIA_MET
         if pod.status.phase == "Succeeded" and uid not in self._known.failed:
-            self._enter_succeeded(pod)
-        elif (is_failed(job, pod) or fails) and uid not in self._known.failed and has_place(job, pod):
-            self._enter_failed(pod)
+            self._add_succeeded(pod)
+        elif (is_failed(job, pod) or fails) and uid not in self._known.failed and may_count(job, pod):
+            self._add_failed(pod)
 
     def is_full(self, status: JobStatus) -> bool:
         """Return whether the limit of uncounted pods is reached."""
         before = status.uncounted_terminated_pods or _NONE
-        noted = len(self.completed) + len(self.succeeded) + len(self.failed)
-        return noted + len(before.succeeded) + len(before.failed) >= MOST_UNCOUNTED
+        added = len(self.completed) + len(self.succeeded) + len(self.failed)
+        return added + len(before.succeeded) + len(before.failed) >= MOST_UNCOUNTED
 
-    def _enter_succeeded(self, pod: Pod) -> None:
+    def _add_succeeded(self, pod: Pod) -> None:
         if not is_indexed(self._seen.job):
             if pod.metadata.uid not in self._known.succeeded:
                 self.succeeded.append(pod.metadata.uid)
@@ -130,7 +132,7 @@ class _Book:
         if index is not None and index not in self._seen.recorded:
             self.completed.append(index)
 
-    def _enter_failed(self, pod: Pod) -> None:
+    def _add_failed(self, pod: Pod) -> None:
         verdict = verdict_on(self._seen.job.spec.pod_failure_policy, pod)
         if verdict.action:
             self.actions[verdict.action] += 1
@@ -172,10 +174,10 @@ def with_suspension(seen: Observation, status: JobStatus, *, forgets_start: bool
     if was_suspended == seen.job.spec.suspend:
         return status
     if seen.job.spec.suspend:
-        new = condition(SUSPENDED, "JobSuspended", "The job is suspended", seen.now)
+        new = condition(SUSPENDED, "JobSuspended", JOB_SUSPENDED, seen.now)
         started = None if forgets_start else status.start_time
     else:
-        new = replace(condition(SUSPENDED, "JobResumed", "The job goes on", seen.now), status="False")
+        new = replace(condition(SUSPENDED, "JobResumed", JOB_RESUMED, seen.now), status="False")
         started = format_time(seen.now)
     return replace(status, conditions=with_status(status.conditions, new), start_time=started)
 
@@ -196,7 +198,9 @@ def _with_indexes(seen: Observation, status: JobStatus, completed: Sequence[int]
     return replace(status, succeeded=len(all_completed), completed_indexes=str(all_completed), failed_indexes=failed)
 
 
-def _announce(seen: Observation, status: JobStatus, ending: Condition | None) -> tuple[JobStatus, Condition | None]:
+def _with_interim_condition(
+    seen: Observation, status: JobStatus, ending: Condition | None
+) -> tuple[JobStatus, Condition | None]:
     """Return the status with the interim condition, and the final condition that follows it."""
     if ending is None:
         return status, None
@@ -209,6 +213,7 @@ def _announce(seen: Observation, status: JobStatus, ending: Condition | None) ->
     return status, condition(last, ending.reason, ending.message, seen.now)
 
 
-def _place(pod: Pod) -> int:
+def _index_order(pod: Pod) -> int:
+    """Return a sort key that puts pods without an index first."""
     index = index_of(pod)
     return -1 if index is None else index

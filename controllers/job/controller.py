@@ -8,7 +8,16 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller_manager.common.api.batch import COMPLETE, INDEXED, JOBS, NON_INDEXED, Job, JobStatus, is_finished
+from controller_manager.common.api.batch import (
+    COMPLETE,
+    INDEXED,
+    JOBS,
+    NON_INDEXED,
+    SUCCESS_CRITERIA_MET,
+    Job,
+    JobStatus,
+    is_finished,
+)
 from controller_manager.common.api.conditions import Condition
 from controller_manager.common.api.core import PODS, Pod, PodTemplateSpec, is_pod_ready, is_pod_terminal
 from controller_manager.common.api.errors import ApiError, NotFound
@@ -34,7 +43,7 @@ from controller_manager.framework import (
 from controller_manager.framework.work.spinning import SHORTEST_REQUEUE
 
 from ..shared.controlled import BY_CONTROLLER, may_be_done
-from .accounting import Accounts, account, finish, settle, with_suspension
+from .accounting import JOB_RESUMED, JOB_SUSPENDED, Accounts, account, finish, settle, with_suspension
 from .decide import (
     BATCH,
     PODS_DELETED,
@@ -128,43 +137,53 @@ class JobController:
             self._memories.pop(key, None)
             return None
         if job.spec.completion_mode not in (INDEXED, NON_INDEXED):
-            self._events.warning(job, "UnknownCompletionMode", "The completion mode of the job is not known")
+            self._events.warning(job, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
             return None
         run, began = _Run(job, self._memory(key, job)), clock.monotonic()
         failed = True
         try:
-            again = await self._sync(run)
+            requeue = await self._sync(run)
             failed = False
         finally:
             self._metrics.synced(job, clock.monotonic() - began, run.action, failed=failed)
-        return again
+        return requeue
 
     async def _sync(self, run: _Run) -> Requeue | None:
         seen = await self._observer.observe(run.job, run.memory)
         if seen is None:
             return None
-        run.job = job = seen.job
+        run.job = seen.job
         ending, wanted = ending_of(seen), JobPlan()
-        goes_on = ending is None and job.metadata.deletion_timestamp is None
+        continues = ending is None and seen.job.metadata.deletion_timestamp is None
         if ending is not None:
-            outcome = await self._delete(run, seen.active, release=False)
-            ending = ending if len(outcome.deleted) == len(seen.active) else None
-        elif goes_on:
+            outcome, ending = await self._end(run, seen, ending)
+        elif continues:
             wanted = plan(seen)
-            outcome = await self._carry_out(run, seen, wanted)
+            outcome, ending = await self._continue(run, seen, wanted)
         else:
             outcome = JobSyncResult()
-        active = len(seen.active) + outcome.created - len(outcome.deleted)
-        if goes_on and is_complete(seen, active):
-            message = "As many pods have succeeded as are wanted"
-            ending = condition("SuccessCriteriaMet", "CompletionsReached", message, seen.now)
-        status = self._counted(seen, outcome, suspends=goes_on and ending is None)
+        status = _with_counts(seen, outcome)
+        if continues and ending is None:
+            status = self._with_suspension(seen, status)
         accounts = account(seen, status, ending)
         terminating = seen.terminating + len(outcome.deleted)
         ended = await self._settle(run, seen, accounts, terminating)
         if outcome.error is not None:
             raise outcome.error
-        return None if ended else _again(seen, wanted, accounts)
+        return None if ended else _requeue(seen, wanted, accounts)
+
+    async def _end(self, run: _Run, seen: Observation, ending: Condition) -> tuple[JobSyncResult, Condition | None]:
+        """Delete the active pods. Return also the condition that ends the job, or None if pods are left."""
+        outcome = await self._delete(run, seen.active, release=False)
+        return outcome, ending if len(outcome.deleted) == len(seen.active) else None
+
+    async def _continue(self, run: _Run, seen: Observation, wanted: JobPlan) -> tuple[JobSyncResult, Condition | None]:
+        """Carry out a plan. Return also the condition that ends the job if its completions are reached."""
+        outcome = await self._carry_out(run, seen, wanted)
+        if not is_complete(seen, _active_after(seen, outcome)):
+            return outcome, None
+        message = "Reached expected number of succeeded pods"
+        return outcome, condition(SUCCESS_CRITERIA_MET, "CompletionsReached", message, seen.now)
 
     async def _carry_out(self, run: _Run, seen: Observation, wanted: JobPlan) -> JobSyncResult:
         run.action = wanted.action
@@ -180,19 +199,19 @@ class JobController:
             nonlocal failures
             failed = seen.retained.get(index) if index is not None else None
             try:
-                made = await self._control.create(job, new_pod(job, template, index, failed))
+                created = await self._control.create(job, new_pod(job, template, index, failed))
             except (ApiError, TransportError) as error:
                 failures += 1
                 run.memory.in_doubt = run.memory.in_doubt or may_be_done(error)
                 raise
-            if made is not None:
-                run.memory.wrote_pod(made)
-            return made
+            if created is not None:
+                run.memory.wrote_pod(created)
+            return created
 
         batched = await slow_start(indexes, create)
-        created = sum(made is not None for made in batched.done)
-        self._metrics.created(seen, created, failures)
-        return JobSyncResult(created=created, error=batched.error)
+        count = sum(pod is not None for pod in batched.done)
+        self._metrics.created(seen, count, failures)
+        return JobSyncResult(created=count, error=batched.error)
 
     async def _delete(self, run: _Run, pods: Sequence[Pod], *, release: bool) -> JobSyncResult:
         """Delete pods. With `release` the finalizer is removed first, for pods that will not be counted."""
@@ -206,26 +225,12 @@ class JobController:
         batched = await slow_start(pods, delete)
         return JobSyncResult(deleted=batched.done, error=batched.error)
 
-    def _counted(self, seen: Observation, outcome: JobSyncResult, *, suspends: bool) -> JobStatus:
-        """Return the status with the present pod counts and the condition Suspended."""
-        job, status = seen.job, seen.job.status
-        started = status.start_time
-        if started is None and not job.spec.suspend:
-            started = format_time(seen.now)
-        status = replace(
-            status,
-            start_time=started,
-            active=len(seen.active) + outcome.created - len(outcome.deleted),
-            ready=seen.ready - sum(map(is_pod_ready, outcome.deleted)),
-            terminating=seen.terminating + len(outcome.deleted),
-        )
-        if not suspends:
-            return status
+    def _with_suspension(self, seen: Observation, status: JobStatus) -> JobStatus:
+        """Return the status with the condition Suspended. Record an event if the condition has changed."""
         after = with_suspension(seen, status, forgets_start=self._forgets_start)
         if after.conditions != status.conditions:
-            suspended = job.spec.suspend
-            text = "The job is suspended" if suspended else "The job goes on"
-            self._events.normal(job, "Suspended" if suspended else "Resumed", text)
+            reason, message = ("Suspended", JOB_SUSPENDED) if seen.job.spec.suspend else ("Resumed", JOB_RESUMED)
+            self._events.normal(seen.job, reason, message)
         return after
 
     async def _settle(self, run: _Run, seen: Observation, accounts: Accounts, terminating: int) -> bool:
@@ -269,8 +274,8 @@ class JobController:
             self._events.warning(job, ending.reason, ending.message)
         else:
             if job.spec.completions is not None and job.status.succeeded > job.spec.completions:
-                text = "More pods have succeeded than are wanted"
-                self._events.warning(job, "TooManySucceededPods", text)
+                message = "Too many succeeded pods running after completion count reached"
+                self._events.warning(job, "TooManySucceededPods", message)
             self._events.normal(job, "Completed", "Job completed")
         self._metrics.ended(job, ending)
 
@@ -294,13 +299,32 @@ def _is_uncounted(pod: Pod | None) -> bool:
     return pod is not None and is_tracked(pod) and is_pod_terminal(pod)
 
 
-def _again(seen: Observation, wanted: JobPlan, accounts: Accounts) -> Requeue | None:
+def _active_after(seen: Observation, outcome: JobSyncResult) -> int:
+    return len(seen.active) + outcome.created - len(outcome.deleted)
+
+
+def _with_counts(seen: Observation, outcome: JobSyncResult) -> JobStatus:
+    """Return the status with the pod counts after a sync, and with the start time of a job that starts."""
+    status = seen.job.status
+    started = status.start_time
+    if started is None and not seen.job.spec.suspend:
+        started = format_time(seen.now)
+    return replace(
+        status,
+        start_time=started,
+        active=_active_after(seen, outcome),
+        ready=seen.ready - sum(map(is_pod_ready, outcome.deleted)),
+        terminating=seen.terminating + len(outcome.deleted),
+    )
+
+
+def _requeue(seen: Observation, wanted: JobPlan, accounts: Accounts) -> Requeue | None:
     if accounts.partial:
         return Requeue(SHORTEST_REQUEUE)
     if accounts.ending is not None:
-        return None  # for its pods to be gone
-    soonest = min(until_deadline(seen.job, accounts.status.start_time, seen.now), wanted.again)
-    return Requeue(max(soonest, 0.0)) if soonest < math.inf else None
+        return None  # the change of its last pod wakes the job
+    seconds = min(until_deadline(seen.job, accounts.status.start_time, seen.now), wanted.again)
+    return Requeue(max(seconds, 0.0)) if seconds < math.inf else None
 
 
 SPECS = (

@@ -123,18 +123,18 @@ def plan(seen: Observation) -> JobPlan:
 def _failure(seen: Observation) -> tuple[str, str]:
     """Return the reason and the message of a job's failure, both empty if it has not failed."""
     job, spec = seen.job, seen.job.spec
-    if why := _failed_by_policy(seen):
-        return "PodFailurePolicy", why
+    if message := _failed_by_policy(seen):
+        return "PodFailurePolicy", message
     if seen.failed > spec.backoff_limit or (restarts_on_failure(job) and _restarted_too_often(seen)):
-        return "BackoffLimitExceeded", "More pods have failed than the backoff limit allows"
+        return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     if until_deadline(job, job.status.start_time, seen.now) <= 0:
-        return "DeadlineExceeded", "The job was active for longer than its deadline allows"
+        return "DeadlineExceeded", "Job was active longer than specified deadline"
     failed = seen.failed_indexes
     if failed:
         if spec.max_failed_indexes is not None and len(failed) > spec.max_failed_indexes:
-            return "MaxFailedIndexesExceeded", "More indexes have failed than the job allows"
+            return "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes"
         if len(failed) + len(seen.completed) >= completions_of(job):
-            return "FailedIndexes", "The job has indexes that failed"
+            return "FailedIndexes", "Job has failed indexes"
     return "", ""
 
 
@@ -143,7 +143,7 @@ def _failed_by_policy(seen: Observation) -> str:
     if policy is None:
         return ""
     verdicts = (verdict_on(policy, pod) for pod in seen.pods if is_failed(seen.job, pod))
-    return next((one.why for one in verdicts if one.action == FAIL_JOB), "")
+    return next((one.message for one in verdicts if one.action == FAIL_JOB), "")
 
 
 def _restarted_too_often(seen: Observation) -> bool:

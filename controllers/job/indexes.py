@@ -98,15 +98,16 @@ def _joined(ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
 
 
 def _common(ours: tuple[IndexRange, ...], theirs: tuple[IndexRange, ...]) -> Iterator[IndexRange]:
-    mine, its = 0, 0
-    while mine < len(ours) and its < len(theirs):
-        both = IndexRange(max(ours[mine].first, theirs[its].first), min(ours[mine].last, theirs[its].last))
+    """Yield the intersections of two sorted sequences of ranges."""
+    i, j = 0, 0
+    while i < len(ours) and j < len(theirs):
+        both = IndexRange(max(ours[i].first, theirs[j].first), min(ours[i].last, theirs[j].last))
         if both.first <= both.last:
             yield both
-        if ours[mine].last < theirs[its].last:
-            mine += 1
+        if ours[i].last < theirs[j].last:
+            i += 1
         else:
-            its += 1
+            j += 1
 
 
 def _text(one: IndexRange) -> str:

@@ -15,56 +15,56 @@ from .observation import Observation, completions_of, has_limit_per_index, is_in
 _SYNC = ("completion_mode", "result", "action")
 _DURATION = Family(
     "job_controller_job_sync_duration_seconds",
-    "Time that it took to reconcile a job.",
+    "Seconds spent reconciling a job.",
     "histogram",
     _SYNC,
     tuple(0.004 * 2**step for step in range(15)),
     stability="STABLE",
 )
-_SYNCS = Family("job_controller_job_syncs_total", "Reconciles of jobs.", "counter", _SYNC, stability="STABLE")
+_SYNCS = Family("job_controller_job_syncs_total", "Number of reconciles of jobs.", "counter", _SYNC, stability="STABLE")
 _FINISHED = Family(
     "job_controller_jobs_finished_total",
-    "Jobs that have ended.",
+    "Number of jobs that have finished.",
     "counter",
     ("completion_mode", "result", "reason"),
     stability="STABLE",
 )
 _PODS = Family(
     "job_controller_job_pods_finished_total",
-    "Pods that have ended and are counted in the status of their job.",
+    "Number of finished pods that were counted in the status of their job.",
     "counter",
     ("completion_mode", "result"),
     stability="STABLE",
 )
 _POLICY = Family(
     "job_controller_pod_failures_handled_by_failure_policy_total",
-    "Failed pods that matched a rule of the policy of their job, by its action.",
+    "Number of failed pods that matched a rule of the pod failure policy of their job, by action of the rule.",
     "counter",
     ("action",),
     stability="BETA",
 )
 _TRACKING = Family(
     "job_controller_terminated_pods_tracking_finalizer_total",
-    "Pods that have ended and came to have the finalizer of jobs (add), or ceased to (delete).",
+    "Number of finished pods that got the tracking finalizer of jobs (add) or lost it (delete).",
     "counter",
     ("event",),
     stability="BETA",
 )
 _INDEXES = Family(
     "job_controller_job_finished_indexes_total",
-    "Indexes that have ended, by whether each has a backoff limit of its own.",
+    "Number of finished indexes, by result and by kind of backoff limit: perIndex or global.",
     "counter",
     ("status", "backoffLimit"),
 )
 _CREATIONS = Family(
     "job_controller_job_pods_creation_total",
-    "Pods that were created, or could not be, by why.",
+    "Number of pods that were created or failed to be created, by reason.",
     "counter",
     ("reason", "status"),
 )
 _EXTERNAL = Family(
     "job_controller_jobs_by_external_controller_total",
-    "Jobs that another controller manages.",
+    "Number of jobs that another controller manages.",
     "counter",
     ("controller_name",),
 )

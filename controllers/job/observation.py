@@ -58,7 +58,7 @@ def observe(job: Job, pods: Sequence[Pod], backoff: JobBackoff, now: datetime) -
     """Return the observed state of a job and the pods that it controls. `backoff` is the previous value."""
     uncounted = job.status.uncounted_terminated_pods or UncountedTerminatedPods()
     active = [pod for pod in pods if is_active(pod)]
-    fresh = [pod for pod in pods if is_tracked(pod) and has_place(job, pod)]
+    fresh = [pod for pod in pods if is_tracked(pod) and may_count(job, pod)]
     succeeded = [
         pod for pod in fresh if pod.status.phase == "Succeeded" and pod.metadata.uid not in uncounted.succeeded
     ]
@@ -127,8 +127,8 @@ def is_failed(job: Job, pod: Pod) -> bool:
     """Return whether a pod counts as failed. This includes terminating pods, unless the job waits for their end."""
     if pod.status.phase == "Failed":
         return True
-    is_going = pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
-    return is_going and not replaces_only_failed(job)
+    is_ending = pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
+    return is_ending and not replaces_only_failed(job)
 
 
 def valid_index(job: Job, pod: Pod) -> int | None:
@@ -137,7 +137,7 @@ def valid_index(job: Job, pod: Pod) -> int | None:
     return index if index is not None and index < completions_of(job) else None
 
 
-def has_place(job: Job, pod: Pod) -> bool:
+def may_count(job: Job, pod: Pod) -> bool:
     """Return whether a pod may count for a job. Pods of an indexed job need a valid index."""
     return not is_indexed(job) or valid_index(job, pod) is not None
 
@@ -173,10 +173,10 @@ def _retained(job: Job, fresh: Iterable[Pod], done: Indexes) -> dict[int, Pod]:
         if index is None or index in done or not is_failed(job, pod):
             continue
         other = found.get(index)
-        if other is None or (_tries(other) <= _tries(pod) and finished_at(other) <= finished_at(pod)):
+        if other is None or (_failures(other) <= _failures(pod) and finished_at(other) <= finished_at(pod)):
             found[index] = pod
     return found
 
 
-def _tries(pod: Pod) -> int:
+def _failures(pod: Pod) -> int:
     return failures_before(pod, INDEX_FAILURES) + failures_before(pod, INDEX_IGNORED)

@@ -41,9 +41,9 @@ class Observer:
             is_idle = not (seen.fresh_succeeded or seen.fresh_failed or plan(seen).create)
             if memory.confirmed or is_idle:
                 return seen
-        return await self._ask(job, memory)
+        return await self._observe_server(job, memory)
 
-    async def _ask(self, known: Job, memory: Memory) -> Observation | None:
+    async def _observe_server(self, known: Job, memory: Memory) -> Observation | None:
         try:
             job = await self._client.get(JOBS, key_of(known))
         except NotFound:

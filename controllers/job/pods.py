@@ -67,11 +67,11 @@ def _prefix(name: str, index: int) -> str:
 def _with_index_variable(spec: msgspec.Raw) -> msgspec.Raw:
     """Return the pod spec with the index variable in all containers."""
     tree = msgspec.json.decode(spec) if bytes(spec) else {}
-    changed = {name: [_knowing_index(one) for one in tree[name]] for name in _CONTAINERS if tree.get(name)}
+    changed = {name: [_with_index_in_env(one) for one in tree[name]] for name in _CONTAINERS if tree.get(name)}
     return msgspec.Raw(msgspec.json.encode({**tree, **changed}))
 
 
-def _knowing_index(container: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_index_in_env(container: Mapping[str, Any]) -> Mapping[str, Any]:
     known = container.get("env") or []
     if any(one.get("name") == INDEX_VARIABLE for one in known):
         return container

@@ -24,10 +24,10 @@ _ACTIONS = (IGNORE, COUNT, FAIL_INDEX, FAIL_JOB)
 
 
 class FailureAction(NamedTuple):
-    """The action of the rule that a failed pod matches, empty without one, and the reason as text."""
+    """The action of the rule that a failed pod matches, empty without one, and how it matches."""
 
     action: str = ""
-    why: str = ""
+    message: str = ""
 
     @property
     def counts(self) -> bool:
@@ -35,16 +35,16 @@ class FailureAction(NamedTuple):
         return self.action != IGNORE
 
 
-_UNRULED = FailureAction()
+_NO_RULE = FailureAction()
 
 
 def verdict_on(policy: PodFailurePolicy | None, pod: Pod) -> FailureAction:
     """Return the action of a policy for a failed pod."""
-    for place, rule in enumerate(policy.rules if policy is not None else ()):
-        why = _match(rule, pod)
-        if why and rule.action in _ACTIONS:
-            return FailureAction(rule.action, f"{why}; so says the {rule.action} rule at index {place}")
-    return _UNRULED
+    for index, rule in enumerate(policy.rules if policy is not None else ()):
+        found = _match(rule, pod)
+        if found and rule.action in _ACTIONS:
+            return FailureAction(rule.action, f"{found} matching {rule.action} rule at index {index}")
+    return _NO_RULE
 
 
 def _match(rule: PodFailureRule, pod: Pod) -> str:
@@ -52,10 +52,10 @@ def _match(rule: PodFailureRule, pod: Pod) -> str:
     if rule.on_exit_codes is not None:
         found = _ended_with(pod.status.container_statuses, rule.on_exit_codes)
         found = found or _ended_with(pod.status.init_container_statuses, rule.on_exit_codes)
-        return f"Container {found[0]} of pod {key_of(pod)} ended with exit code {found[1]}" if found else ""
+        return f"Container {found[0]} for pod {key_of(pod)} failed with exit code {found[1]}" if found else ""
     patterns = {(one.type, one.status) for one in rule.on_pod_conditions}
     kind = next((one.type for one in pod.status.conditions if (one.type, one.status) in patterns), "")
-    return f"Pod {key_of(pod)} has the condition {kind}" if kind else ""
+    return f"Pod {key_of(pod)} has condition {kind}" if kind else ""
 
 
 def _ended_with(statuses: Iterable[ContainerStatus], wanted: ExitCodes) -> tuple[str, int] | None:
@@ -74,9 +74,9 @@ def success_by(policy: SuccessPolicy | None, completions: int, succeeded: Indexe
     """Return as text which rule is met by the succeeded indexes, or an empty string."""
     if policy is None or not succeeded.ranges:
         return ""
-    met = (place for place, rule in enumerate(policy.rules) if _is_met(rule, completions, succeeded))
-    place = next(met, None)
-    return "" if place is None else f"The rule at index {place} is met"
+    met = (index for index, rule in enumerate(policy.rules) if _is_met(rule, completions, succeeded))
+    index = next(met, None)
+    return "" if index is None else f"Matched rules at index {index}"
 
 
 def _is_met(rule: SuccessRule, completions: int, succeeded: Indexes) -> bool:

@@ -93,7 +93,8 @@ class NodeLifecycleOptions(Options):
 # Decided about a node:
 #   silent for its grace period          its conditions become Unknown
 #   any conditions                       NoSchedule taints, and deprecated labels as copies of new ones (desired.py)
-#   not ready, and its turn in the zone  its NoExecute taint (node_health.py); it replaces the other one at once
+#   not ready, and its turn in the zone  the NoExecute taint not-ready or unreachable (turns: node_health.py)
+#   False turns Unknown, or vice versa   these two taints replace each other at once (desired.py)
 #   ready, or all zones are disrupted    no NoExecute taint
 #   Ready is Unknown                     its pods become not ready
 #   Ready is Unknown or False            so does a pod that is newly bound to it

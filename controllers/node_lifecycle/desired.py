@@ -11,7 +11,8 @@ NetworkUnavailable    True      network-unavailable
 
 Ready is              NoExecute taint
 True                  none
-False, Unknown        not-ready, unreachable: at once if the node has the other one, else on eviction
+False                 not-ready: on eviction; at once in place of unreachable
+Unknown               unreachable: on eviction; at once in place of not-ready
 missing               unchanged
 
 Without a Ready condition the NoSchedule taints of Ready are kept too, since admission adds them to new nodes.

@@ -46,7 +46,7 @@ COUNTS_TERMINATING = "DeploymentReplicaSetTerminatingReplicas"
 
 _AGE_RATIO = Family(
     "replicaset_controller_sorting_deletion_age_ratio",
-    "Age of a ready pod that was chosen for deletion, by that of the youngest one that is ready.",
+    "Ratio of the age of a ready pod that was chosen for deletion to the age of the youngest ready pod.",
     "histogram",
     buckets=(0.25, 0.5, 1, 2, 4, 8),
 )
@@ -84,7 +84,7 @@ class SyncResult(NamedTuple):
 # Observed: the owner, the active pods that it controls or may adopt, and the number of its terminating pods.
 # Decided:                            Done:
 #   gone                              nothing
-#   being deleted                     status alone; the garbage collector deletes or orphans its pods
+#   being deleted                     only the status; the garbage collector deletes or orphans its pods
 #   fewer active pods than replicas   create the missing ones in batches of 1, 2, 4, … until one fails, at most 500
 #   more                              delete those that rank first (`pod_ranking.py`), at most 500
 #   a ready pod is not available yet  requeue when the next one is
@@ -102,7 +102,7 @@ class ReplicaSetController:
         self._owners = context.informers.get(kind.resource)
         self._control = PodControl(context.client, context.events)
         self._counts_terminating = kind.counts_terminating and context.enabled(COUNTS_TERMINATING)
-        registry = context.runtime.registry if kind is REPLICA_SET else None  # whose metrics these are
+        registry = context.runtime.registry if kind is REPLICA_SET else None  # the metrics are those of replica sets
         self._own = OwnedObjects(context.client, self._pods, PODS, Counters(_STALE, registry))
         self._age_ratio = Histograms(_AGE_RATIO, registry).of()
 
@@ -130,9 +130,9 @@ class ReplicaSetController:
         try:
             selector = self._kind.selector(owner)
         except KeyError as error:
-            raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+            raise TerminalError(f"spec.selector: {error} is not a valid label selector operator") from error
         if selector is None:
-            raise TerminalError("without a selector it has no pods")
+            raise TerminalError("spec.selector is empty, so that it selects no pods")
         return selector
 
     async def _carry_out(
@@ -142,17 +142,19 @@ class ReplicaSetController:
         if decision.create:
             pod = pod_from_template(self._kind.resource, owner, owner.spec.template)
             created = await slow_start([pod] * decision.create, partial(self._control.create, owner))
-            made = [one for one in created.done if one is not None]
-            self._own.wrote(owner, *made)
+            pods = [one for one in created.done if one is not None]
+            self._own.wrote(owner, *pods)
             if may_be_done(created.error):
                 self._own.doubt(owner)
-            return SyncResult([*active, *made], [], created.error)
+            return SyncResult([*active, *pods], [], created.error)
         if decision.delete:
-            self._measure(active, decision.delete, now)
+            self._observe_ages(active, decision.delete, now)
             deleted = await in_parallel(decision.delete, partial(self._delete, owner))
             self._own.deleted(owner, *deleted.done)
-            gone = {pod.metadata.uid for pod in deleted.done}
-            return SyncResult([pod for pod in active if pod.metadata.uid not in gone], deleted.done, deleted.error)
+            deleted_uids = {pod.metadata.uid for pod in deleted.done}
+            return SyncResult(
+                [pod for pod in active if pod.metadata.uid not in deleted_uids], deleted.done, deleted.error
+            )
         return SyncResult(active)
 
     async def _delete(self, owner: Replicated, pod: Pod) -> Pod:
@@ -173,7 +175,7 @@ class ReplicaSetController:
         mine = (pod for pod in pods if is_terminating(pod) and selector.matches(pod.metadata.labels))
         return sum(controller_of(pod) is not None for pod in mine) + sum(bool(pod.spec.node_name) for pod in deleted)
 
-    def _measure(self, active: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> None:
+    def _observe_ages(self, active: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> None:
         """Observe the age of the ready pods chosen for deletion, relative to the youngest ready pod."""
         youngest = min((_age(pod, now) for pod in active if is_pod_ready(pod)), default=0.0)
         if youngest > 0 and len(chosen) < len(active):

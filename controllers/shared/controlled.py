@@ -154,7 +154,7 @@ def selector_of(owner: Selecting) -> LabelSelector:
     try:
         return owner.spec.selector.selector()
     except KeyError as error:
-        raise TerminalError(f"its selector has the operator {error}, which there is not") from error
+        raise TerminalError(f"spec.selector: {error} is not a valid label selector operator") from error
 
 
 def selects(owner: Selecting, obj: Object) -> bool:
@@ -184,15 +184,15 @@ def owners_concerned(
             key = controller_key(kind, obj) if obj is not None else None
             if key is not None:
                 yield key
-        if after is not None and not change.initial and _is_free(before, after):
+        if after is not None and not change.initial and _became_adoptable(before, after):
             owners: Informer[Any] = informers.get(kind)
             yield from (key_of(one) for one in owners.list(after.metadata.namespace) if selects(one, after))
 
     return keys
 
 
-def _is_free(before: Object | None, after: Object) -> bool:
-    """Return whether an object has just become adoptable."""
+def _became_adoptable(before: Object | None, after: Object) -> bool:
+    """Return whether an object has just become adoptable, or was given other labels."""
     if after.metadata.deletion_timestamp is not None or controller_of(after) is not None:
         return False
     return before is None or controller_of(before) is not None or before.metadata.labels != after.metadata.labels

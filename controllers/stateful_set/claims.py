@@ -69,8 +69,8 @@ def is_any_missing(owner: StatefulSet, ordinal: int, find: Find) -> bool:
     return any(claim is None or claim.metadata.deletion_timestamp is not None for claim in claims)
 
 
-def disowned(owner: StatefulSet, pod: Pod, ordinal: int, find: Find) -> Iterator[PersistentVolumeClaim]:
-    """Yield the claims of a pod whose owners differ from the policy, with the owners of the policy."""
+def claims_to_correct(owner: StatefulSet, pod: Pod, ordinal: int, find: Find) -> Iterator[PersistentVolumeClaim]:
+    """Yield the claims of a pod whose owners differ from the policy, with the owners that the policy demands."""
     for _, name in claim_names(owner, ordinal):
         claim = find(name)
         if claim is not None:

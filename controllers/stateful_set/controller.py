@@ -68,7 +68,7 @@ class StatefulSetOptions(Options):
 # Observed: the set, its revisions, its claims, and the pods with its names that it controls or may adopt.
 # Decided:                                       Done:
 #   gone                                         nothing
-#   being deleted                                status alone; the garbage collector deletes or orphans its pods
+#   being deleted                                only the status; the garbage collector deletes or orphans its pods
 #   its template has no revision                 create one, or make an equal older one the newest
 #   pods are missing, surplus, ended, outdated   the actions of `decide.py`
 #     or different from the template
@@ -104,7 +104,7 @@ class StatefulSetController:
             return None
         selector = selector_of(owner)
         if selector.empty:
-            raise TerminalError("without a selector it has no pods")
+            raise TerminalError("spec.selector is empty, so that it selects no pods")
         recorded = await self._record(owner, selector)
         if recorded is None:
             return None
@@ -129,19 +129,19 @@ class StatefulSetController:
         seen = StatefulSetState(owner, by_ordinal(owner, pods), find, recorded.update, now, self._limits)
         control = StatefulPodControl(self._client, self._events, owner, recorded, find)
         failure = await self._carry_out(control, decide(seen), ordered=seen.ordered)
-        self._own.wrote(owner, *control.made)
+        self._own.wrote(owner, *control.created)
         self._own.deleted(owner, *control.deleted)
         if may_be_done(failure):
             self._own.doubt(owner)
-        left = [*pods_left(pods, control.deleted, now), *control.made]
-        status = status_of(owner, left, recorded, now)
+        remaining = [*pods_left(pods, control.deleted, now), *control.created]
+        status = status_of(owner, remaining, recorded, now)
         if self._metrics is not None:
-            self._metrics.set(owner, replace(seen, pods=by_ordinal(owner, left)).unavailable)
+            self._metrics.set(owner, replace(seen, pods=by_ordinal(owner, remaining)).unavailable)
         await update_status(self._client, STATEFUL_SETS, owner, replace(owner, status=status))
         if failure is not None:
             raise failure
-        await self._revisions.clean_up(owner, recorded, left)
-        seconds = next_look(owner, left, now)
+        await self._revisions.clean_up(owner, recorded, remaining)
+        seconds = next_look(owner, remaining, now)
         return Requeue(seconds) if seconds is not None else None
 
     async def _carry_out(
@@ -149,7 +149,7 @@ class StatefulSetController:
     ) -> ApiError | TransportError | None:
         """Run the actions row by row. Return the first error, after which no further row is run."""
         for row in rows:
-            done = await slow_start(row, control.take, largest=1 if ordered else LARGEST_BATCH)
+            done = await slow_start(row, control.perform, largest=1 if ordered else LARGEST_BATCH)
             if done.error is not None:
                 return done.error
         return None
@@ -168,7 +168,7 @@ def pods_left(pods: Sequence[Pod], deleted: Sequence[Pod], now: datetime) -> Ite
             yield replace(pod, metadata=replace(pod.metadata, deletion_timestamp=format_time(now)))
 
 
-def owners_of_lost_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
+def owners_of_deleted_claim(informers: Informers, change: Change[PersistentVolumeClaim]) -> Iterator[Key]:
     """Yield the stateful set of a deleted claim, by its name, because a pod may wait for a new claim."""
     if change.after is not None:
         return
@@ -204,7 +204,7 @@ SPECS = (
         watches=(
             For(STATEFUL_SETS),
             Mapped(PODS, owners_concerned(STATEFUL_SETS, _selects, workload_facts), indexes=BY_CONTROLLER),
-            Mapped(PERSISTENT_VOLUME_CLAIMS, owners_of_lost_claim, whole=True),
+            Mapped(PERSISTENT_VOLUME_CLAIMS, owners_of_deleted_claim, whole=True),
             Mapped(CONTROLLER_REVISIONS, indexes=BY_CONTROLLER),
         ),
         rbac=(

@@ -5,7 +5,7 @@ OrderedReady stops at the first pod that it has to wait for. Parallel does not w
 
 ordinal within the replicas                    action   OrderedReady waits
 has ended, not being deleted                   DELETE   yes
-missing, its claims go with the previous pod   none     yes
+missing, a claim is deleted with the last pod  none     yes
 missing                                        CREATE   yes
 pending, claims are missing or not owned       REPAIR   yes
   as the policy says
@@ -22,7 +22,7 @@ otherwise                                      DELETE   yes
 If nothing has to be waited for, one step of the update follows (`_update`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from controller_manager.common.api.core import Pod, is_pod_ready, is_pod_termina
 
 from ..shared.int_or_percent import part_of
 from ..shared.pods import is_available
-from .claims import Find, disowned, is_any_missing, is_any_stale
+from .claims import Find, claims_to_correct, is_any_missing, is_any_stale
 from .identity import identity_patch, ordinal_of, ordinals, revision_of
 
 # Maximum number of pods that one sync creates.
@@ -115,12 +115,12 @@ def decide(seen: StatefulSetState) -> Sequence[PodActions]:
     staying, waits = _staying(seen)
     if waits:
         return (staying,)
-    condemned = sorted((one for one in seen.pods if one not in ordinals(seen.owner)), reverse=True)
-    disposed = [PodAction(PodVerb.REPAIR, one, seen.pods[one]) for one in condemned if _is_disowned(seen, one)]
-    going = [PodAction(PodVerb.DELETE, one, seen.pods[one]) for one in _may_go(seen, condemned)]
-    if seen.ordered and condemned:
-        return (staying, disposed, going)
-    return (staying, disposed, going, list(_update(seen, staying)))
+    surplus = sorted((one for one in seen.pods if one not in ordinals(seen.owner)), reverse=True)
+    repairs = [PodAction(PodVerb.REPAIR, one, seen.pods[one]) for one in surplus if _has_wrong_owners(seen, one)]
+    deletions = [PodAction(PodVerb.DELETE, one, seen.pods[one]) for one in _deletable(seen, surplus)]
+    if seen.ordered and surplus:
+        return (staying, repairs, deletions)
+    return (staying, repairs, deletions, list(_update(seen, staying)))
 
 
 def max_unavailable(owner: StatefulSet) -> int:
@@ -132,16 +132,16 @@ def max_unavailable(owner: StatefulSet) -> int:
 
 def _staying(seen: StatefulSetState) -> tuple[PodActions, bool]:
     """Return the actions on pods within the replicas, and whether the sync stops after them."""
-    steps: list[PodAction] = []
-    missing = 0
+    actions: list[PodAction] = []
+    created = 0
     for ordinal in ordinals(seen.owner):
         action, waits = _action_on(seen, ordinal)
         if action is not None:
-            steps.append(PodAction(action, ordinal, seen.pods.get(ordinal)))
-            missing += action is PodVerb.CREATE
-        if (waits and seen.ordered) or missing == BURST:
-            return steps, True
-    return steps, False
+            actions.append(PodAction(action, ordinal, seen.pods.get(ordinal)))
+            created += action is PodVerb.CREATE
+        if (waits and seen.ordered) or created == BURST:
+            return actions, True
+    return actions, False
 
 
 def _action_on(seen: StatefulSetState, ordinal: int) -> tuple[PodVerb | None, bool]:
@@ -151,30 +151,34 @@ def _action_on(seen: StatefulSetState, ordinal: int) -> tuple[PodVerb | None, bo
         return None if is_any_stale(owner, ordinal, seen.find) else PodVerb.CREATE, True
     if is_pod_terminal(pod):
         return PodVerb.DELETE if pod.metadata.deletion_timestamp is None else None, True
-    disowned_claims = _is_disowned(seen, ordinal)
-    if pod.status.phase == "Pending" and (disowned_claims or is_any_missing(owner, ordinal, seen.find)):
+    wrong_owners = _has_wrong_owners(seen, ordinal)
+    if pod.status.phase == "Pending" and (wrong_owners or is_any_missing(owner, ordinal, seen.find)):
         return PodVerb.REPAIR, True
     available = seen.available(ordinal)
     if not available and seen.ordered:
         return None, True
-    is_whole = not disowned_claims and not identity_patch(owner, pod, ordinal)
-    return None if is_whole else PodVerb.REPAIR, not available
+    is_correct = not wrong_owners and not identity_patch(owner, pod, ordinal)
+    return None if is_correct else PodVerb.REPAIR, not available
 
 
-def _is_disowned(seen: StatefulSetState, ordinal: int) -> bool:
-    return any(disowned(seen.owner, seen.pods[ordinal], ordinal, seen.find))
+def _has_wrong_owners(seen: StatefulSetState, ordinal: int) -> bool:
+    """Return whether a claim of the pod has other owners than the policy demands."""
+    return any(claims_to_correct(seen.owner, seen.pods[ordinal], ordinal, seen.find))
 
 
-def _may_go(seen: StatefulSetState, condemned: Sequence[int]) -> Iterator[int]:
+def _deletable(seen: StatefulSetState, surplus: Sequence[int]) -> Iterator[int]:
     """Yield the surplus ordinals to delete now, highest first."""
     if not seen.ordered:
-        yield from (one for one in condemned if seen.pods[one].metadata.deletion_timestamp is None)
+        yield from (one for one in surplus if seen.pods[one].metadata.deletion_timestamp is None)
         return
-    if not condemned or seen.pods[condemned[0]].metadata.deletion_timestamp is not None:
+    if not surplus:
         return
-    lowest = next((one for one in reversed(condemned) if not seen.available(one)), None)
-    if condemned[0] == lowest or seen.available(condemned[0]) or is_pod_terminal(seen.pods[condemned[0]]):
-        yield condemned[0]
+    highest, pod = surplus[0], seen.pods[surplus[0]]
+    if pod.metadata.deletion_timestamp is not None:
+        return
+    lowest_unavailable = next((one for one in reversed(surplus) if not seen.available(one)), None)
+    if highest == lowest_unavailable or seen.available(highest) or is_pod_terminal(pod):
+        yield highest
 
 
 def _update(seen: StatefulSetState, staying: PodActions) -> Iterator[PodAction]:
@@ -186,23 +190,31 @@ def _update(seen: StatefulSetState, staying: PodActions) -> Iterator[PodAction]:
     strategy = seen.owner.spec.update_strategy
     if strategy.type == ON_DELETE:
         return
-    rolling, row = strategy.rolling_update or RollingUpdateStatefulSet(), ordinals(seen.owner)
-    numbers = range(row.start + rolling.partition, row.stop)
-    busy = {step.ordinal for step in staying if step.action is not PodVerb.REPAIR}
-    if seen.limits:
-        found = (one for one in sorted(seen.pods, reverse=True) if one in numbers and one not in busy)
-        outdated = [one for one in found if _is_outdated(seen, one)]
-        spare = max(0, max_unavailable(seen.owner) - seen.unavailable)
-        yield from (PodAction(PodVerb.DELETE, one, seen.pods[one]) for one in outdated[:spare])
-        return
-    for ordinal in reversed(numbers):
+    rolling, desired = strategy.rolling_update or RollingUpdateStatefulSet(), ordinals(seen.owner)
+    updatable = range(desired.start + rolling.partition, desired.stop)
+    busy = {action.ordinal for action in staying if action.action is not PodVerb.REPAIR}
+    outdated = _outdated_within_limit if seen.limits else _next_outdated
+    for ordinal in outdated(seen, updatable, busy):
+        yield PodAction(PodVerb.DELETE, ordinal, seen.pods[ordinal])
+
+
+def _outdated_within_limit(seen: StatefulSetState, updatable: range, busy: Collection[int]) -> Sequence[int]:
+    """Return the outdated ordinals to delete, so that at most maxUnavailable pods are unavailable."""
+    idle = (one for one in sorted(seen.pods, reverse=True) if one in updatable and one not in busy)
+    outdated = [one for one in idle if _is_outdated(seen, one)]
+    return outdated[: max(0, max_unavailable(seen.owner) - seen.unavailable)]
+
+
+def _next_outdated(seen: StatefulSetState, updatable: range, busy: Collection[int]) -> Sequence[int]:
+    """Return the highest outdated ordinal, or nothing if a pod above it is missing, busy or unavailable."""
+    for ordinal in reversed(updatable):
         if ordinal in busy or ordinal not in seen.pods:
-            return
+            return ()
         if _is_outdated(seen, ordinal):
-            yield PodAction(PodVerb.DELETE, ordinal, seen.pods[ordinal])
-            return
+            return (ordinal,)
         if not seen.available(ordinal):
-            return
+            return ()
+    return ()
 
 
 def _is_outdated(seen: StatefulSetState, ordinal: int) -> bool:

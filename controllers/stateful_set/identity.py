@@ -68,8 +68,8 @@ def new_pod(owner: StatefulSet, template: PodTemplateSpec, ordinal: int, revisio
     spec = {**spec, "hostname": name, "subdomain": owner.spec.service_name, "volumes": volumes}
     labels = {**(template.metadata.labels or {}), **labels_of(owner, ordinal), REVISION: revision}
     meta = replace(template.metadata, labels=labels)
-    made = PodTemplateSpec(metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
-    pod = pod_from_template(STATEFUL_SETS, owner, made, name=name)
+    completed = PodTemplateSpec(metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
+    pod = pod_from_template(STATEFUL_SETS, owner, completed, name=name)
     return replace(pod, metadata=replace(pod.metadata, generate_name=f"{owner.metadata.name}-"))
 
 

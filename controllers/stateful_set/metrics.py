@@ -9,15 +9,15 @@ from controller_manager.framework import Key
 from .decide import max_unavailable
 
 _LABELS = ("statefulset_namespace", "statefulset_name", "pod_management_policy")
-_MOST = Family(
+_MAX_UNAVAILABLE = Family(
     "statefulset_controller_statefulset_max_unavailable",
-    "Pods of a stateful set that may be unavailable in an update.",
+    "Number of pods of a stateful set that may be unavailable during an update.",
     "gauge",
     _LABELS,
 )
 _UNAVAILABLE = Family(
     "statefulset_controller_statefulset_unavailable_replicas",
-    "Pods of a stateful set that are not available, or not there.",
+    "Number of pods of a stateful set that are unavailable or missing.",
     "gauge",
     _LABELS,
 )
@@ -27,7 +27,7 @@ class StatefulSetMetrics:
     """The gauges about unavailable pods, by set."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._gauges = Gauges(_MOST, registry), Gauges(_UNAVAILABLE, registry)
+        self._gauges = Gauges(_MAX_UNAVAILABLE, registry), Gauges(_UNAVAILABLE, registry)
         self._labels: dict[Key, tuple[str, str, str]] = {}
 
     def set(self, owner: StatefulSet, unavailable: int) -> None:

@@ -1,6 +1,7 @@
 """The revisions of a stateful set: that of its present template, and that of pods not yet updated."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -52,12 +53,24 @@ class Recorded(msgspec.Struct, frozen=True):
         return owner.spec.template, self.update
 
 
+class _Known(NamedTuple):
+    """The revisions of a set in order, the name of the newest, and the collision count.
+
+    They hold until `state` changes: uid and generation of the set, and uids and versions of its revisions.
+    """
+
+    state: object
+    revisions: Sequence[ControllerRevision]
+    update: str
+    collisions: int
+
+
 class Revisions:
     """The revisions of stateful sets, cached until the set or one of its revisions changes."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known: dict[Key, tuple[object, Sequence[ControllerRevision], str, int]] = {}
+        self._known: dict[Key, _Known] = {}
 
     def forget(self, key: Key) -> None:
         """Drop the cached revisions of a set that was deleted."""
@@ -70,27 +83,35 @@ class Revisions:
 
         `found` are the revisions that the set controls or may adopt. Return None if its namespace is being deleted.
         """
-        key, meta = key_of(owner), owner.metadata
+        meta = owner.metadata
         state = meta.uid, meta.generation, {(one.metadata.uid, one.metadata.resource_version) for one in found}
-        known = self._known.get(key)
-        if known is None or known[0] != state:
-            history = ControllerHistory(self._client, STATEFUL_SETS, owner)
-            claimed = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
-            labels = owner.spec.template.metadata.labels or {}
-            made = await history.record(
-                claimed, template_patch(owner.spec.template), labels, owner.status.collision_count or 0
-            )
-            if made is None:
-                return None
-            newest = made.revision
-            others = [one for one in claimed if one.metadata.uid != newest.metadata.uid]
-            known = state, (*others, newest), newest.metadata.name, made.collision_count
-            if any(one.metadata.uid == newest.metadata.uid for one in found):  # or it may go before anybody sees it
-                self._known[key] = known
-        _, revisions, update, collisions = known
-        names = {one.metadata.name for one in revisions}
-        current = owner.status.current_revision if owner.status.current_revision in names else update
-        return Recorded(current, update, collisions, revisions)
+        known = self._known.get(key_of(owner))
+        if known is None or known.state != state:
+            known = await self._record(owner, selector, found, state)
+        if known is None:
+            return None
+        names = {one.metadata.name for one in known.revisions}
+        current = owner.status.current_revision if owner.status.current_revision in names else known.update
+        return Recorded(current, known.update, known.collisions, known.revisions)
+
+    async def _record(
+        self, owner: StatefulSet, selector: LabelSelector, found: Sequence[ControllerRevision], state: object
+    ) -> _Known | None:
+        """Claim the revisions, and create or renumber that of the present template."""
+        history = ControllerHistory(self._client, STATEFUL_SETS, owner)
+        claimed = await history.claim(found, lambda one: selector.matches(one.metadata.labels))
+        template, collisions = owner.spec.template, owner.status.collision_count or 0
+        recorded = await history.record(claimed, template_patch(template), template.metadata.labels or {}, collisions)
+        if recorded is None:
+            return None
+        newest = recorded.revision
+        others = [one for one in claimed if one.metadata.uid != newest.metadata.uid]
+        known = _Known(state, (*others, newest), newest.metadata.name, recorded.collision_count)
+        # A revision that the cache does not have yet may be deleted before the cache observes it. Then `state` would
+        # not change, and the deletion would go unnoticed.
+        if any(one.metadata.uid == newest.metadata.uid for one in found):
+            self._known[key_of(owner)] = known
+        return known
 
     async def clean_up(self, owner: StatefulSet, recorded: Recorded, pods: Iterable[Pod]) -> None:
         """Delete the oldest unused revisions beyond the history limit."""
@@ -105,7 +126,7 @@ def template_of(revision: ControllerRevision) -> PodTemplateSpec:
     try:
         return _STATE.decode(revision.data).spec.template
     except msgspec.ValidationError as error:
-        raise TerminalError(f"the revision {revision.metadata.name} has no template: {error}") from error
+        raise TerminalError(f"cannot decode the template in revision {revision.metadata.name}: {error}") from error
 
 
 def is_before_update(owner: StatefulSet, ordinal: int) -> bool:

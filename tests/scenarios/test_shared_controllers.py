@@ -208,8 +208,8 @@ async def test_sharded_controllers_roll_out_a_deployment() -> None:
         ((SHARED, "--controller-shards=deployment=65"), "from 1 to 64"),
         ((SHARED, "--controller-shards=deployment=many"), "from 1 to 64"),
         ((SHARED, "--controller-shards=nobody=2"), "no controller 'nobody'"),
-        ((SHARED, "--controller-shards=garbage-collector-controller=2"), "cannot be divided"),
-        ((SHARED, "--enable-leader-migration"), "exclude one another"),
+        ((SHARED, "--controller-shards=garbage-collector-controller=2"), "cannot be sharded"),
+        ((SHARED, "--enable-leader-migration"), "cannot be used together"),
     ],
 )
 async def test_invalid_shard_flags_are_rejected(flags: tuple[str, ...], why: str) -> None:

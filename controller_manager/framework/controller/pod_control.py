@@ -54,7 +54,7 @@ def pod_from_template(
     try:
         return Pod.decode(data)
     except msgspec.ValidationError as error:
-        raise TerminalError(f"the template of {kind.kind} {key_of(owner)} makes no pods: {error}") from error
+        raise TerminalError(f"the pod template of {kind.kind} {key_of(owner)} is invalid: {error}") from error
 
 
 class PodControl:

@@ -172,10 +172,11 @@ class ControllerSpec(msgspec.Struct, Generic[O], frozen=True, kw_only=True):
       permissions are generated only for installations that set them.
     - `cloud`: only with a cloud provider that has this part: instances, load_balancers or routes.
 
-    `retry_delays` are the seconds before the first retry, doubled with each further failure, and their maximum. Each
-    controller has its own request rate of `--cluster-api-qps` times `qps_factor`. `queue` and `reporter` are the names
-    of its queue in metrics and of its event source, if they differ from its name. With an account per controller it
-    acts as `service_account` (default: its name); with `as_process` it always acts as the process itself.
+    `retry_delays` are the seconds before the first retry, doubled with each further failure, and their maximum. The
+    maximum also limits the delay of requeues shorter than 10 ms. Each controller has its own request rate of
+    `--cluster-api-qps` times `qps_factor`. `queue` and `reporter` are the names of its queue in metrics and of its
+    event source, if they differ from its name. With an account per controller it acts as `service_account` (default:
+    its name); with `as_process` it always acts as the process itself.
 
     A controller that is `sharded_by` a resource may run several times, in this process and in others, each time for
     other keys. A `Source` may add any key: those of other shards are dropped.

@@ -75,14 +75,15 @@ def released(lease: Lease, moment: datetime) -> Lease:
     return replace(lease, spec=spec)
 
 
-# The renew deadline must be longer than the retry period by this factor, so that one lost request does no harm.
-_SLACK = 1.2
+# The renew deadline must be longer than the retry period by this factor, as in kube-controller-manager. A leader starts
+# to renew one retry period after the last renewal; the rest of the deadline is the time for the request.
+_DEADLINE_FACTOR = 1.2
 
 
 class LeaseTimings(msgspec.Struct, frozen=True):
     """The lease duration, renew deadline and retry period of an election, in seconds.
 
-    Raises ValueError unless `lease` > `renew` > 1.2 * `retry` > 0.
+    Raises ValueError for values that `check_timings` rejects.
     """
 
     lease: float = 15.0
@@ -90,17 +91,23 @@ class LeaseTimings(msgspec.Struct, frozen=True):
     retry: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.retry <= 0:
-            raise ValueError("the retry period must be longer than 0 s")
-        if self.renew <= _SLACK * self.retry:
-            raise ValueError(
-                f"the renew deadline ({self.renew:g} s) must be longer than {_SLACK} times the retry period"
-                f" ({self.retry:g} s)"
-            )
-        if self.lease <= self.renew:
-            raise ValueError(
-                f"the lease duration ({self.lease:g} s) must be longer than the renew deadline ({self.renew:g} s)"
-            )
+        check_timings(self.lease, self.renew, self.retry)
+
+
+def check_timings(
+    lease: float,
+    renew: float,
+    retry: float,
+    names: tuple[str, str, str] = ("the lease duration", "the renew deadline", "the retry period"),
+) -> None:
+    """Raise ValueError unless `lease` > `renew` > 1.2 * `retry` > 0. `names` are what its message calls the three."""
+    lease_name, renew_name, retry_name = names
+    if retry <= 0:
+        raise ValueError(f"{retry_name} must be more than 0 s")
+    if _DEADLINE_FACTOR * retry >= renew:
+        raise ValueError(f"{retry_name} times {_DEADLINE_FACTOR} must be less than {renew_name}")
+    if renew >= lease:
+        raise ValueError(f"{renew_name} must be less than {lease_name}")
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -28,7 +28,8 @@ _EXPECTED = (errors.ApiError, OSError)
 class Requeue(msgspec.Struct, frozen=True):
     """Outcome of a reconcile: success; reconcile this key again after `after` seconds.
 
-    Values below `SHORTEST_REQUEUE` are delayed like retries: 5 ms at first, doubled with each such run in a row.
+    Values below `SHORTEST_REQUEUE` are delayed: by 5 ms at first, doubled with each such run in a row, at most by the
+    longest retry delay of the controller.
     """
 
     after: float
@@ -86,13 +87,15 @@ class ControlLoop(Generic[K]):
     """Calls `handle(key)` for every added key: at most `workers` keys at once, and never the same key concurrently.
 
     Outcomes of `handle`: `None` for done; `Requeue(after)`; raised `TerminalError`; raised `errors.Conflict`, which is
-    normal and retried; any other exception, which is logged, counted and retried. Retries, and requeues shorter than
-    `SHORTEST_REQUEUE`, are delayed by the queue's backoff. Any other return value is reported as a `TypeError`.
+    normal and retried; any other exception, which is logged, counted and retried. Retries are delayed by the queue's
+    backoff, requeues shorter than `SHORTEST_REQUEUE` by `ShortRequeues`. Any other return value is reported as a
+    `TypeError`.
 
     With `when_seen` (see `CacheBarrier`), a key does not run again until the cache has observed the writes of its last
     run, or `LONGEST_HOLD` has passed; in the latter case it runs once more when they are observed. `written` returns
     the writes of a run. `queue` is the queue's name in metrics, by default the name of the loop. `retry_delays` are the
-    first and the longest delay (seconds). `where` is the file and line of the author's function, for messages.
+    first and the longest delay of retries (seconds); the longest also limits the delay of short requeues. `where` is
+    the file and line of the author's function, for messages.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class ControlLoop(Generic[K]):
         self._wake = asyncio.Event()
         self._last_error, self._last_error_at = "", 0.0
         self._failures: Failures[K] = Failures()
-        self._requeues: ShortRequeues[K] = ShortRequeues()
+        self._requeues: ShortRequeues[K] = ShortRequeues(retry_delays[1])
         self._done: Counter[str] = Counter()
         # The last runs that wrote something: time, queue entry, first writes, number of writes.
         self._acted: deque[tuple[float, QueueEntry[K], Sequence[object], int]] = deque(maxlen=_ACTED)

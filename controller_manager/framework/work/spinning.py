@@ -10,10 +10,9 @@ from controller_manager.framework.work.queue import Exponential
 K = TypeVar("K", bound=Hashable)
 
 SHORTEST_REQUEUE = 0.01
-"""Seconds. A shorter `Requeue` is delayed like a retry: 5 ms, doubled with each such run in a row."""
+"""Seconds. A shorter `Requeue` is delayed by 5 ms, doubled with each such run in a row (see `ShortRequeues`)."""
 SPINNING = 5
 """A key is spinning after this number of runs in a row with a requeue shorter than `SHORTEST_REQUEUE`."""
-_BACKOFF = Exponential()
 
 
 class Spinning(msgspec.Struct, frozen=True):
@@ -25,9 +24,14 @@ class Spinning(msgspec.Struct, frozen=True):
 
 
 class ShortRequeues(Generic[K]):
-    """The keys whose last run asked for a requeue shorter than `SHORTEST_REQUEUE`."""
+    """The keys whose last run asked for a requeue shorter than `SHORTEST_REQUEUE`.
 
-    def __init__(self) -> None:
+    `longest` is the longest delay in seconds. The first delay is 5 ms even for controllers whose first retry is much
+    later, because such a run succeeded and often asked for the rest of a time that was almost over.
+    """
+
+    def __init__(self, longest: float) -> None:
+        self._backoff = Exponential(longest=longest)
         self._keys: dict[K, tuple[int, tuple[str, ...]]] = {}
 
     def delay(self, key: K, seconds: float, causes: tuple[str, ...]) -> float:
@@ -37,7 +41,7 @@ class ShortRequeues(Generic[K]):
             return seconds
         runs, first_causes = self._keys.get(key, (0, causes))
         self._keys[key] = (runs + 1, first_causes)
-        return max(_BACKOFF.delay(runs + 1), seconds)
+        return max(self._backoff.delay(runs + 1), seconds)
 
     def runs(self, key: K) -> int:
         """Return the number of runs in a row that asked for a shorter requeue."""

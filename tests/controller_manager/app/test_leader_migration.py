@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller_manager.app.catalog import AnySpec
-from controller_manager.app.election import ElectionOptions, MigrationOptions, Parts, divide
+from controller_manager.app.election import Assignment, ElectionOptions, MigrationOptions, assignment_of
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.options.flag import Options
 from controller_manager.common.options.parse import FlagSet
@@ -26,15 +26,15 @@ def _unused(*_: Any) -> Any:
 SPECS = (spec("route-controller", "route"), spec("service-lb-controller", "service"), spec("namespace-controller"))
 
 
-def divided(*argv: str, component: str = "cluster-controller-manager") -> Parts:
-    return divide(FlagSet(ElectionOptions, MigrationOptions).parse(argv), SPECS, Runtime(component))
+def divided(*argv: str, component: str = "cluster-controller-manager") -> Assignment:
+    return assignment_of(FlagSet(ElectionOptions, MigrationOptions).parse(argv), SPECS, Runtime(component))
 
 
-def by_lock(parts: Parts) -> dict[str, list[str]]:
-    return {lock: [one.name for one in specs] for lock, specs in parts.by_lock}
+def by_lock(assignment: Assignment) -> dict[str, list[str]]:
+    return {lock: [one.name for one in specs] for lock, specs in assignment.by_lock}
 
 
-def with_file(tmp_path: Path, text: str, *argv: str, component: str = "cluster-controller-manager") -> Parts:
+def with_file(tmp_path: Path, text: str, *argv: str, component: str = "cluster-controller-manager") -> Assignment:
     path = tmp_path / "migration.yaml"
     path.write_text(text)
     flags = ("--enable-leader-migration", f"--leader-migration-config={path}", *argv)
@@ -108,7 +108,7 @@ WRONG = {
     ),
     "a controller twice": (
         HEAD + "leaderName: x\ncontrollerLeaders: [{name: a, component: b}, {name: a, component: c}]",
-        "controllerLeaders[1].name: 'a' is there already",
+        "controllerLeaders[1].name: 'a' is listed twice",
     ),
     "a key twice": (HEAD + "leaderName: x\nleaderName: y", "line 4: a key is there twice"),
     "no YAML": (HEAD + "leaderName: [", "line 3: expected the node content"),
@@ -129,8 +129,8 @@ def test_malformed_migration_file_is_refused(tmp_path: Path, text: str, sentence
 
 
 def test_missing_migration_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nowhere can't be read: No such file"):
+    with pytest.raises(ConfigError, match="nowhere cannot be read: No such file"):
         divided("--enable-leader-migration", f"--leader-migration-config={tmp_path}/nowhere")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="bytes is no text in UTF-8"):
+    with pytest.raises(ConfigError, match="bytes is not UTF-8 text"):
         divided("--enable-leader-migration", f"--leader-migration-config={tmp_path}/bytes")

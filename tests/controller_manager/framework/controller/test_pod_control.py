@@ -150,7 +150,7 @@ def test_template_without_spec_makes_pod_without_spec(spec: Any) -> None:
 
 
 def test_invalid_template_raises_terminal_error() -> None:
-    with pytest.raises(TerminalError, match=r"ReplicaSet default/web makes no pods: .*containers"):
+    with pytest.raises(TerminalError, match=r"ReplicaSet default/web is invalid: .*containers"):
         pod_from_template(SETS, OWNER, template_of(spec={"containers": "many"}))
 
 

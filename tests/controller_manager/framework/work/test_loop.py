@@ -22,7 +22,13 @@ pytestmark = pytest.mark.virtual
 class Bench:
     """A control loop, its runs with their times, and its metrics."""
 
-    def __init__(self, *outcomes: object, workers: int = 1, takes: float = 0.0) -> None:
+    def __init__(
+        self,
+        *outcomes: object,
+        workers: int = 1,
+        takes: float = 0.0,
+        retry_delays: tuple[float, float] = (0.005, 1000.0),
+    ) -> None:
         self.registry = CollectorRegistry()
         self.runs: list[tuple[str, float]] = []
         self.now_running: set[str] = set()
@@ -30,7 +36,12 @@ class Bench:
         self.outcomes = list(outcomes)
         self.takes = takes
         self.loop: ControlLoop[str] = ControlLoop(
-            "test", self.handle, WorkMetrics(self.registry), get_logger("test"), workers=workers
+            "test",
+            self.handle,
+            WorkMetrics(self.registry),
+            get_logger("test"),
+            workers=workers,
+            retry_delays=retry_delays,
         )
 
     async def handle(self, key: str) -> Requeue | None:
@@ -91,6 +102,13 @@ async def test_requeue_without_delay_backs_off_and_is_logged(capsys: pytest.Capt
     assert [round(at, 3) for _, at in bench.runs] == [0, 0.005, 0.015, 0.035, 0.075, 0.155, 0.315, 0.635, 10.2, 10.205]
     assert capsys.readouterr().err.count("reconcile asks to run again at once") == 1
     assert bench.sample("workqueue_retries_total") == 0
+
+
+async def test_short_requeues_wait_at_most_the_longest_retry_delay() -> None:
+    async with running(Bench(*[Requeue(0)] * 5, retry_delays=(0.02, 0.02))) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(10)
+    assert [round(at, 3) for _, at in bench.runs] == [0, 0.005, 0.015, 0.035, 0.055, 0.075]
 
 
 async def test_short_requeue_backoff_resets_on_other_outcome() -> None:
