@@ -169,7 +169,7 @@ class LockSpec(msgspec.Struct, frozen=True):
 def locks(options: ElectionOptions, specs: Sequence[AnySpec]) -> list[LockSpec]:
     """Return the locks that replicas share."""
     found: list[LockSpec] = []
-    # The resources whose objects are keys of a controller that is sharded by owner. Informers need them to tell which
+    # The resources whose objects are keys of a controller that is sharded by owner. Informers need them to know which
     # objects without a controller belong to another shard (see `Shard`).
     keyed = frozenset(spec.sharded_by.name for spec in specs if spec.sharded_by not in (None, NAMESPACES))
     for spec in specs:

@@ -197,7 +197,7 @@ def test_watch_without_terminal_is_an_error(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path / 'data'}", "--watch")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    assert re.fullmatch(r"cluster-up: --watch: it needs a terminal.*\n", done.stderr)
+    assert re.fullmatch(r"cluster-up: --watch: needs a terminal.*\n", done.stderr)
     assert not (tmp_path / "data").exists()
 
 

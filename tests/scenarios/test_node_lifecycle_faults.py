@@ -30,7 +30,7 @@ async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
     found = []
     for one in nodes:
         name, status = one.metadata.name, status_of(one)
-        wanted = "Unknown" if name in agents.silent else str(agents.says[name])
+        wanted = "Unknown" if name in agents.silent else str(agents.readiness[name])
         keys = {"True": [], "False": ["not-ready"], "Unknown": ["unreachable"]}[status]
         shown = sorted((t.key.removeprefix("node.kubernetes.io/"), t.effect) for t in one.spec.taints)
         due = [(key, effect) for key in keys for effect in effects]
@@ -79,7 +79,7 @@ class FaultRun:
             case "split":
                 self.agents.silent |= {"a", "b"}
             case "blackout":
-                self.agents.silent |= set(self.agents.says)
+                self.agents.silent |= set(self.agents.readiness)
             case "cut":
                 replica.network.cut()
             case "mend":
@@ -88,7 +88,7 @@ class FaultRun:
                 await replica.kill()
             case "stop":
                 await replica.stop()
-        self.hurt |= self.agents.silent | {name for name, ready in self.agents.says.items() if not ready}
+        self.hurt |= self.agents.silent | {name for name, ready in self.agents.readiness.items() if not ready}
 
     async def heal(self) -> None:
         """End all faults."""
@@ -129,7 +129,7 @@ class ManyAgents(Agents):
         for name in names[1:]:
             await self._copy(NODES.name, names[0], name)
             await self._copy(LEASES.name, f"kube-node-lease/{names[0]}", f"kube-node-lease/{name}")
-            self.says[name] = True
+            self.readiness[name] = True
 
     async def _copy(self, resource: str, template: str, key: str) -> None:
         row = self.cluster.api.store.get(resource, template)

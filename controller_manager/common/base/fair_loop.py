@@ -26,7 +26,7 @@ _SHARE = 1 / 8  # share of the time that long work gets under a constant load of
 # Seconds without a request after which a slice may begin: clients need some time to send again. Without this pause, a
 # GET beside the list of 10,000 objects takes 1.1 ms; with it 0.17 ms.
 _SETTLED = 0.0002
-# An iteration is busy if it takes more than three times the shortest one plus so many seconds; the shortest one grows
+# An iteration is busy if it takes more than three times the shortest one plus `_QUIET` seconds; the shortest one grows
 # by a factor per iteration, since the speed changes. Without this, half as many GETs pass beside 1,000 watchers.
 _QUIET, _FORGET = 0.00002, 1.01
 _MOST_OWED = 0.005  # limit in seconds of the debt of long work; a machine that pauses makes a slice long

@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from controller_manager.common.api.wire import Request, Response
 from controller_manager.common.transport.connection_pool import ConnectionTarget, authority
 from controller_manager.common.transport.streaming import StreamingTransport
 from controller_manager.common.transport.transport import TransportError, close_body, known_length, whole_body
+from controller_manager.testing import certificates
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ASKED = Request("GET", "/a", (), {"accept": "a/b"})
@@ -140,12 +142,17 @@ async def test_body_is_never_sent_twice(serve: Callable[[Handler], Awaitable[Con
     await transport.close()
 
 
-async def test_untrusted_certificate_raises_transport_error(
-    serve: Callable[[Handler], Awaitable[ConnectionTarget]],
-) -> None:
-    origin = await serve(answering(b""))
-    with pytest.raises(TransportError):
-        await StreamingTransport().send(origin._replace(tls=ssl.create_default_context(), name="a"), ASKED)
+async def test_untrusted_certificate_raises_transport_error(tmp_path: Path) -> None:
+    server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificates.authority().write(tmp_path / "a.crt", tmp_path / "a.key")
+    server_tls.load_cert_chain(tmp_path / "a.crt", tmp_path / "a.key")
+    server = await asyncio.start_server(answering(b""), "127.0.0.1", 0, ssl=server_tls)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(TransportError, match="certificate"):
+        await StreamingTransport().send(
+            ConnectionTarget("127.0.0.1", port, tls=ssl.create_default_context(), name="a"), ASKED
+        )
+    server.close()
 
 
 @pytest.mark.parametrize(("value", "length"), [("12", 12), ("", None), ("-1", None), ("9" * 30, None), ("٣", None)])
