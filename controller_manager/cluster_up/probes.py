@@ -1,10 +1,11 @@
-"""Probes of the child processes over the loopback interface, without an HTTP library to start fast."""
+"""Probes of the child processes over the loopback interface."""
 
 import asyncio
 import errno
 import socket
 import ssl
 from collections.abc import Sequence
+from http import HTTPStatus
 
 _MOST_TRIES = 100
 _PORTS = 1 << 16
@@ -46,13 +47,13 @@ def without_verifying() -> ssl.SSLContext:
 
 async def answers_ready(port: int, tls: ssl.SSLContext) -> bool:
     """Return whether GET /readyz returns 200."""
-    return b" 200 " in (await _ask(port, tls, "/readyz")).partition(b"\r\n")[0]
+    return (await _get(port, tls, "/readyz"))[0] == HTTPStatus.OK
 
 
 async def leading_port(ports: Sequence[int], tls: ssl.SSLContext) -> int:
     """Return the port of the leading manager; the first port if it is not known within three seconds."""
     for _ in range(int(_LEAD_SECONDS / POLL_SECONDS)):
-        answers = [await _ask(port, tls, "/readyz?verbose") for port in ports]
+        answers = [(await _get(port, tls, "/readyz?verbose"))[1] for port in ports]
         waiting = [_STANDING_BY in answer for answer in answers]
         if waiting.count(False) == 1:
             return ports[waiting.index(False)]
@@ -60,15 +61,16 @@ async def leading_port(ports: Sequence[int], tls: ssl.SSLContext) -> int:
     return ports[0]
 
 
-async def _ask(port: int, tls: ssl.SSLContext, path: str) -> bytes:
-    """Return the response to a GET, empty if there is none."""
+async def _get(port: int, tls: ssl.SSLContext, path: str) -> tuple[int, bytes]:
+    """Return status and start of the body of a response; 0 if there is none within five seconds."""
+    import aiohttp  # --help does not load it
+
+    timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
-            try:
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-                return await reader.read(_LONGEST_ANSWER)
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return b""
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), timeout=timeout) as session,
+            session.get(f"https://127.0.0.1:{port}{path}") as response,
+        ):
+            return response.status, await response.content.read(_LONGEST_ANSWER)
+    except (aiohttp.ClientError, TimeoutError):
+        return 0, b""

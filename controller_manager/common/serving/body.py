@@ -5,18 +5,17 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import msgspec
-from aiohttp.http_exceptions import HttpProcessingError
 
 from controller_manager.common.api import errors
 from controller_manager.common.api.errors import Details, TooManyRequests
 from controller_manager.common.serving import http
-from controller_manager.common.serving.incoming import IncomingRequest, UnreadableBody
+from controller_manager.common.serving.incoming import BodyStream, IncomingRequest
 
 _PER_CALLER, _OF_ALL = 4, 24  # multiples of the largest body
 _PATIENCE = 10.0  # seconds to wait for memory
 _WAITING = 200  # maximum number of waiting requests
 _TIMEOUT = 60.0  # seconds to receive a body
-_PIECE = 128 * 1024  # bytes read from the connection at a time
+_BUFFER = 256 * 1024  # bytes received while the last ones are processed
 
 
 class _Waiting(msgspec.Struct, frozen=True, eq=False):
@@ -94,85 +93,70 @@ def _busy() -> TooManyRequests:
     return TooManyRequests("too many bodies of requests are being read, please try again later", details)
 
 
-class Body:
+class Body(msgspec.Struct, eq=False):
     """A request body of at most `limit` bytes. Like Kubernetes, this server ignores Content-Encoding.
 
     It is read when the `budget` allows, and counts until `release`. Data that arrived together with the head is already
     in memory and does not count.
     """
 
-    __slots__ = ("_budget", "_held", "_incoming", "_limit")
-
-    def __init__(self, incoming: IncomingRequest, limit: int, budget: Budget) -> None:
-        self._incoming = incoming
-        self._limit = limit
-        self._budget = budget
-        self._held: tuple[str, int] | None = None
-
-    @property
-    def arrived(self) -> bool:
-        """Return whether the whole body has arrived."""
-        return self._incoming.content.is_eof()
+    incoming: IncomingRequest
+    content: BodyStream
+    transport: asyncio.Transport | None
+    limit: int
+    budget: Budget
+    _held: tuple[str, int] | None = None
 
     async def read(self, caller: str) -> bytes:
         """Return the whole body. Raises RequestEntityTooLarge, TooManyRequests and BadRequest."""
-        content, limit = self._incoming.content, self._limit
-        if content.is_eof() and content.exception() is None:
-            body = content.read_nowait()
-            if len(body) > limit:
+        if self.content.has_ended or self.content.error:
+            if self.content.size > self.limit:
                 raise self._too_large()
-            return body
-        declared = self._incoming.content_length
-        size = limit if declared is None else declared
-        if size > limit:
+            return await self.content.read()
+        declared = self.incoming.content_length
+        size = self.limit if declared is None else declared
+        if size > self.limit:
             raise self._too_large()
-        await self._budget.take(caller, size)
+        await self.budget.take(caller, size)
         self._held = (caller, size)
         self._give_leave()
         body = await self._arrival()
-        self._budget.release(caller, size - len(body))
+        self.budget.release(caller, size - len(body))
         self._held = (caller, len(body))
         return body
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives, without buffering it. Raises BadRequest."""
-        content = self._incoming.content
-        if not content.is_eof():
+        if not self.content.has_ended:
             self._give_leave()
-            content.set_read_chunk_size(_PIECE)
-        try:
-            while part := await content.readany():
-                yield part
-        except (UnreadableBody, HttpProcessingError) as error:
-            raise errors.BadRequest(f"the body cannot be read: {error}") from None
+        while part := await self.content.read():
+            yield part
 
     def _give_leave(self) -> None:
-        incoming, transport = self._incoming, self._incoming.protocol.transport
-        if incoming.waits_for_leave and transport is not None:
-            transport.write(http.CONTINUE)
+        """Ask for the body, and buffer more of it."""
+        self.content.limit = _BUFFER
+        if self.incoming.waits_for_leave and self.transport is not None:
+            self.transport.write(http.CONTINUE)
 
     def release(self) -> None:
         """Return its memory to the budget, after the response."""
         if self._held is not None:
-            self._budget.release(*self._held)
+            self.budget.release(*self._held)
             self._held = None
 
     async def _arrival(self) -> bytes:
-        content, parts, size = self._incoming.content, [], 0
-        content.set_read_chunk_size(_PIECE)
+        parts, size = [], 0
         try:
             async with asyncio.timeout(_TIMEOUT):
-                while part := await content.readany():
+                while part := await self.content.read():
                     parts.append(part)
                     size += len(part)
-                    if size > self._limit:
+                    if size > self.limit:
                         raise self._too_large()
                     await asyncio.sleep(0)  # tiny chunks take long to process
         except TimeoutError:
             raise errors.BadRequest(f"the body did not arrive within {_TIMEOUT:.0f} seconds") from None
-        except (UnreadableBody, HttpProcessingError) as error:
-            raise errors.BadRequest(f"the body cannot be read: {error}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _too_large(self) -> errors.RequestEntityTooLarge:
-        return errors.RequestEntityTooLarge(f"the body of a request is limited to {self._limit} bytes")
+        return errors.RequestEntityTooLarge(f"the body of a request is limited to {self.limit} bytes")

@@ -1,23 +1,15 @@
 """A server connection, which handles one request after the other.
 
-It uses aiohttp's parser for heads and bodies, but not aiohttp's server, which needs two tasks and three loop
-iterations per request; that costs as much as most responses. Here a connection has one task, and a request needs one
-iteration. Responses are written by `response_writer`.
+A connection has one task, and a request needs one iteration of the loop. Requests are parsed by `incoming`, responses
+are written by `response_writer`.
 """
 
 import asyncio
-import re
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import cast
 
 import msgspec
-from aiohttp import EMPTY_PAYLOAD, StreamReader
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http import HttpRequestParser, RawRequestMessage
-from aiohttp.http_exceptions import HttpProcessingError, InvalidURLError
-from aiohttp.tcp_helpers import tcp_keepalive
 
 from controller_manager.common.api import errors
 from controller_manager.common.api.wire import Certificate
@@ -26,21 +18,14 @@ from controller_manager.common.base.fair_loop import Slices
 from controller_manager.common.base.log import get_logger
 from controller_manager.common.serving import http
 from controller_manager.common.serving.client_stream import ClientStream
-from controller_manager.common.serving.incoming import HEAD_END, SPACE, HeadScanner, IncomingRequest, UnreadableBody
+from controller_manager.common.serving.incoming import IncomingRequest, RequestParser
 from controller_manager.common.serving.limits import Backlog, ConnectionLimiter
 from controller_manager.common.serving.response_writer import ResponseWriter
 from controller_manager.common.serving.trust import Roots, digest
-from controller_manager.common.transport.duplex import LIMIT
 
 _IDLE_TIMEOUT = 300.0  # seconds to wait for the next request
 _HEAD_TIMEOUT = 32.0  # seconds to receive a request head
 _FAREWELL = 0.5  # seconds for the client to read its response before the connection is reset
-_FRAMING = 512 * 1024  # bytes of chunk framing allowed beyond twice the size of the body
-_UNREAD = 8 * 1024  # buffered bytes of a body before it is read; aiohttp may hold about twice that
-_LINE_LIMIT = 64 * 1024  # bytes of a request line or header
-_HEADERS = 2000  # the groups of a user come in one header each; the total size has a separate limit
-_QUOTED = re.compile(r":?\s*(?:\n|b?['\"])")  # start of the quoted data in an error message of aiohttp
-_MOST_WAITING = 32  # pipelined requests
 
 
 Serve = Callable[["ServerConnection", IncomingRequest], Awaitable[bool]]
@@ -58,25 +43,22 @@ class ConnectionContext(msgspec.Struct, frozen=True):
     slices: Slices
 
 
-class ServerConnection(BaseProtocol):
+class ServerConnection(asyncio.Protocol):
     """A connection. It stores the client certificate and handles each request with `serve`.
 
     When it is opened, it calls `arrived`, registers with the limiter of the `context`, and `start` runs it in a task.
     It is closed if a request head is too large or too slow (this includes the wait for the first request), or if the
     client does not read a response in time.
-
-    Bytes after the head of a request that may offer an upgrade are held until it is known whether they belong to HTTP.
     """
 
     __slots__ = (
-        *("_arrived", "_body", "_body_bytes", "_clock", "_context", "_create_waiter", "_head", "_head_bytes"),
-        *("_head_timer", "_held", "_idle_since", "_idle_timer", "_is_closing", "_is_full", "_is_plain", "_reader"),
-        *("_requests", "_serve", "_slices", "_start", "_stopped", "_task", "_waiter", "answering", "certificate"),
-        *("is_serving", "may_switch", "remote", "writer"),
+        *("_arrived", "_clock", "_context", "_create_waiter", "_head_timer", "_idle_since", "_idle_timer"),
+        *("_is_closing", "_is_paused", "_parser", "_requests", "_serve", "_slices", "_start", "_stopped", "_task"),
+        *("_waiter", "answering", "certificate", "is_serving", "remote", "transport", "writer"),
     )
+    transport: asyncio.Transport | None
     is_serving: bool  # a request is being handled
     answering: bool  # a response is being written
-    may_switch: bool  # the current request may switch protocols
     certificate: Certificate | None
     remote: str  # address of the client
 
@@ -88,18 +70,9 @@ class ServerConnection(BaseProtocol):
         arrived: Callable[[], None],
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._reader = HttpRequestParser(
-            self,
-            loop,
-            _UNREAD,
-            max_line_size=_LINE_LIMIT,
-            max_field_size=_LINE_LIMIT,
-            max_headers=_HEADERS,
-            payload_exception=UnreadableBody,
-            auto_decompress=False,
-            max_msg_queue_size=_MOST_WAITING,
-        )
-        super().__init__(loop, self._reader)
+        self.transport = None
+        self._parser = RequestParser(self._proceed)
+        self._requests = self._parser.requests
         self._clock = loop.time
         self._create_waiter = loop.create_future
         self._serve = serve
@@ -108,24 +81,16 @@ class ServerConnection(BaseProtocol):
         self._context = context
         self._slices = context.slices
         self.writer = ResponseWriter(context.backlog, context.slices)
-        self._requests: deque[tuple[RawRequestMessage, StreamReader] | HttpProcessingError] = deque()
         self._waiter: asyncio.Future[None] | None = None  # for the next request
         self._task: asyncio.Task[None] | None = None
-        self._is_full = False  # whether reading is paused because too many requests are queued
+        self._is_paused = False  # whether reading is paused because the parser is full
         self._is_closing = False
         self._idle_since = loop.time()
         self._idle_timer: asyncio.TimerHandle | None = None
         self.answering = False
         self.certificate = None
         self.remote = ""
-        self._body: StreamReader = EMPTY_PAYLOAD  # body of the current request
-        self._body_bytes = 0  # received, including framing
-        self._head_bytes = 0  # bytes of an incomplete head
         self._head_timer: asyncio.TimerHandle | None = None
-        self._head = HeadScanner()  # for an incomplete head
-        self._is_plain = True  # whether nothing is held and no head is incomplete
-        self._held: bytearray | None = None  # bytes after an upgrade offer
-        self.may_switch = False
         self.is_serving = False
         self._stopped = False
 
@@ -140,9 +105,8 @@ class ServerConnection(BaseProtocol):
             self.certificate = http.certificate_of(peer, self._context.roots.of(connection), shown)
         if address := transport.get_extra_info("peername"):
             self.remote = str(address[0])
-        super().connection_made(transport)
+        self.transport = transport
         self.writer.open(transport)
-        tcp_keepalive(transport)
         self._await_head()
         self._idle_timer = asyncio.get_running_loop().call_later(_IDLE_TIMEOUT, self._end_if_idle)
         self._task = self._start(self)
@@ -150,7 +114,7 @@ class ServerConnection(BaseProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Clean up; the running request is cancelled."""
         self._context.limiter.leave(self)
-        self._head_complete()
+        self._count_head(0)
         self.writer.close()
         self.writer.resume()  # writers that wait for the client get an error
         task, self._task = self._task, None
@@ -159,21 +123,17 @@ class ServerConnection(BaseProtocol):
         self._is_closing = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        if not self._body.is_eof():
-            self._body.set_exception(ConnectionResetError("the client is gone"))
+        self.transport, self._stopped, self._is_paused = None, True, False
+        self._parser.close()
         if task is not asyncio.current_task():
             task.cancel()
-        super().connection_lost(exc)
-        super().__init__(asyncio.get_running_loop())  # drop the parser, which refers to this connection
 
     def pause_writing(self) -> None:
         """Called by the loop."""
-        super().pause_writing()
         self.writer.pause()
 
     def resume_writing(self) -> None:
         """Called by the loop."""
-        super().resume_writing()
         self.writer.resume()
 
     async def run(self) -> None:
@@ -181,15 +141,14 @@ class ServerConnection(BaseProtocol):
         self.writer.enter()
         try:
             while (incoming := await self._next()) is not None:
-                content = incoming.content
                 try:
                     keep = await self._serve(self, incoming)
                 except Exception:  # noqa: BLE001  # error of a handler: respond with 500 and close the connection
-                    get_logger("site").exception("a request failed", path=incoming.message.path)
+                    get_logger("site").exception("a request failed", path=incoming.target)
                     if not self.answering:
                         self._refuse(errors.InternalError("an internal error occurred"))
                     break
-                if not keep or self._is_closing or not content.is_eof():
+                if not keep or self._is_closing:
                     break
                 self._idle_since = self._clock()
                 if self._requests:
@@ -204,7 +163,7 @@ class ServerConnection(BaseProtocol):
             self.force_close()
 
     def close(self) -> None:
-        """Ignore further input and close the connection after the current response."""
+        """Close the connection after the current response."""
         self._is_closing = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -228,13 +187,12 @@ class ServerConnection(BaseProtocol):
             finally:
                 self._waiter = None
         found = self._requests.popleft()
-        if isinstance(found, HttpProcessingError):
-            self._refuse(errors.BadRequest(f"the request is not valid HTTP: {_reason(found)}"))
+        if not self._requests:
+            self._proceed()
+        if isinstance(found, str):
+            self._refuse(errors.BadRequest(f"the request is not valid HTTP: {found}"))
             return None
-        self._reader.message_consumed()
-        if self._is_full and len(self._requests) <= _MOST_WAITING // 2:
-            self._refill()
-        return IncomingRequest(self, *found)
+        return found
 
     def _refuse(self, error: errors.ApiError) -> None:
         """Respond with an error to a request without or with a failed handler, as the last response."""
@@ -247,144 +205,61 @@ class ServerConnection(BaseProtocol):
         self.transport.write(head + body)
 
     def data_received(self, data: bytes) -> None:
-        """Process input: data that is not part of a body is a request head."""
-        if (
-            self._is_plain
-            and self._body is EMPTY_PAYLOAD
-            and data.endswith(HEAD_END)
-            and data[0] > SPACE
-            and b"pgrade" not in data
-            and b"PGRADE" not in data
-        ):  # the usual case of one complete head: nothing to count or to hold
-            self._parse(data)
-        elif not self._stopped:
-            self._receive(data)
-
-    def _parse(self, data: bytes) -> None:
-        """Parse input: heads become requests, and bodies are passed to their readers."""
-        if self._is_closing:
-            return
-        requests = self._requests
-        try:
-            messages, has_left_http, _ = self._reader.feed_data(data)
-            requests.extend(messages)
+        """Called by the loop."""
+        if not self._stopped:
             self._slices.arrived += 1
-            self._is_closing = has_left_http  # input after an upgrade offer is held, or ignored if the offer is invalid
-        except HttpProcessingError as error:
-            requests.append(error)
-            self._is_closing = True
-        if requests and self._waiter is not None and not self._waiter.done():
+            self._parser.feed(data)
+            self._parsed()
+
+    def _proceed(self) -> None:
+        """Parse input that was put off, now that there is room for it."""
+        if self._is_paused and not self._stopped:
+            self._parser.proceed()
+            self._parsed()
+
+    def _parsed(self) -> None:
+        """Start the next request, count an incomplete head, and pause or resume the client."""
+        parser = self._parser
+        if self._requests and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-        if len(requests) >= _MOST_WAITING and not self._is_full:
-            self._is_full = True
-            self._pause()
-
-    def _refill(self) -> None:
-        """Resume reading after requests have left the queue."""
-        self._is_full = False
-        self.data_received(b"")
-        if not self._is_full:
-            self._resume()
-
-    def _receive(self, data: bytes) -> None:
-        if self._held is not None:
-            self._hold(data)
-        elif not self._body.is_eof():
-            self._parse(data)
-            self._head.restart()
-            self._is_plain = True
-            self._count_body(len(data))
-        elif data:
-            self._read_head(data)
-        else:
-            self._parse(data)
-
-    def _read_head(self, data: bytes) -> None:
-        """Count input until the head is complete, and hold the bytes after a head that may offer an upgrade."""
-        head = self._head
-        end = head.find_end(data)
-        if end is None:
-            self._is_plain = False
-            self._parse(data)
-            self._count_head(len(data))
-        elif not head.may_offer:
-            self._is_plain = not head.seam
-            self._parse(data)
-        else:
-            self._is_plain = False
-            head.restart()
-            self._held = bytearray()
-            self._parse(data[:end])
-            self._hold(data[end:])
-
-    def _hold(self, data: bytes) -> None:
-        assert self._held is not None
-        self._held += data
-        if len(self._held) >= LIMIT:
-            self._pause()
+        if parser.head_size or self._head_timer is not None:
+            self._count_head(parser.head_size)
+        if parser.is_full is not self._is_paused:
+            self._pause(is_full=not self._is_paused)
 
     def _count_head(self, size: int) -> None:
-        self._head_bytes += size
         self._context.heads.remove(self)
-        self._context.heads.add(self, self._head_bytes, self.cut)
-        if self._head_bytes > self._context.head_limit:
+        if size > self._context.head_limit:
             self.force_close()
-        elif self._head_timer is None:
-            self._await_head()
-
-    def _count_body(self, size: int) -> None:
-        self._body_bytes += size
-        if self._body_bytes > _FRAMING + 2 * self._body.total_bytes and self._body.exception() is None:
-            self._body.set_exception(UnreadableBody("the chunk framing is much larger than the content"))
-            self.stop_reading()
-
-    def begin(self, incoming: IncomingRequest) -> None:
-        """Start to handle a request whose head is complete."""
-        self.is_serving = True
-        if self._head_timer is not None or self._head_bytes:
-            self._head_complete()
-        self._body, self._body_bytes = incoming.content, 0
-        if self._held is not None:
-            self._settle(incoming)
-
-    def _settle(self, incoming: IncomingRequest) -> None:
-        """Keep the held bytes if the request offers an upgrade; parse them otherwise."""
-        assert self._held is not None
-        self.may_switch = incoming.is_offer
-        if not self.may_switch:
-            held, self._held, self._is_plain = bytes(self._held), None, True
-            if len(held) >= LIMIT:
-                self._resume()
-            if held:
-                self.data_received(held)
+        elif size:
+            self._context.heads.add(self, size, self.cut)
+            if self._head_timer is None:
+                self._await_head()
+        elif self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     @property
     def holds_more(self) -> bool:
         """Return whether the client has sent data after an upgrade offer."""
-        return bool(self._held)
+        return bool(self._parser.held)
 
     def switch(self, head: bytes) -> ClientStream:
         """Write `head` and leave HTTP: the stream gets the held bytes and all further data.
 
         Raises ConnectionError if the client has disconnected.
         """
-        transport, held = self.transport, bytes(self._held or b"")
+        transport, held = self.transport, bytes(self._parser.held or b"")
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
-        self._held = None
         transport.write(head)
         return ClientStream(transport, held, self._context.backlog, partial(self.connection_lost, None))
 
-    def stop_reading(self) -> None:
-        """Ignore further input; the connection ends with the current response."""
-        self._stopped, self._is_plain = True, False
-        self._held = None
-        self.close()
-        self._pause()
-
     async def part(self) -> None:
         """Close without reading further input, after a short time for the client to read its response."""
-        self.stop_reading()
+        self._stopped = True
+        self.close()
+        self._pause(is_full=True)
         await asyncio.sleep(_FAREWELL)
         self.cut()
 
@@ -392,24 +267,13 @@ class ServerConnection(BaseProtocol):
         """Close the connection at once."""
         self.writer.cut()
 
-    def _pause(self) -> None:
+    def _pause(self, *, is_full: bool) -> None:
+        self._is_paused = is_full
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    def _resume(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+            self.transport.pause_reading() if is_full else self.transport.resume_reading()
 
     def _await_head(self) -> None:
         self._head_timer = asyncio.get_running_loop().call_later(_HEAD_TIMEOUT, self._head_overdue)
-
-    def _head_complete(self) -> None:
-        if self._head_bytes:
-            self._head_bytes = 0
-            self._context.heads.remove(self)
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
 
     def _head_overdue(self) -> None:
         if self.is_serving:  # pipelined; the previous response is not complete
@@ -424,10 +288,3 @@ class ServerConnection(BaseProtocol):
             self._idle_timer = asyncio.get_running_loop().call_at(since + _IDLE_TIMEOUT, self._end_if_idle)
         else:
             self.force_close()
-
-
-def _reason(error: HttpProcessingError) -> str:
-    """Return an error about a request without the data that aiohttp quotes, which may hold credentials."""
-    if isinstance(error, InvalidURLError):
-        return "the target is not a URL"
-    return _QUOTED.split(error.message, 1)[0]

@@ -1,6 +1,6 @@
 """An HTTP server on one address that calls `handle(Request) -> Response`.
 
-aiohttp parses requests (`connection`, `incoming`, `body`); responses are written as bytes.
+Requests are parsed by `incoming`; responses are written as bytes.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from aiohttp import HttpVersion11
 from msgspec.structs import replace
 
 from controller_manager.common.api import errors
@@ -146,31 +145,24 @@ class HTTPServer:
 
     async def _serve(self, connection: ServerConnection, incoming: IncomingRequest) -> bool:
         """Handle a request; return whether its connection may handle another."""
-        if incoming.method == "CONNECT":
-            incoming.content.feed_eof()  # the parser treats all following data as a body
-            body = None
-        else:
-            body = Body(incoming, self._limits.body, self._budget) if incoming.has_body else None
-        connection.begin(incoming)
+        content, body = incoming.body, None
+        if content is not None:
+            body = Body(incoming, content, connection.transport, self._limits.body, self._budget)
+        connection.is_serving = True
         try:
-            keep = incoming.may_stay
+            keep, request = incoming.may_stay, _request(incoming, connection, body)
+            self._limiter.keep(connection)
             try:
-                request = self._understand(incoming, connection, body)
+                response = await self._handle(request)
             except errors.ApiError as error:
-                response, keep = http.refusal(error), False
-            else:
-                self._limiter.keep(connection)
-                try:
-                    response = await self._handle(request)
-                except errors.ApiError as error:
-                    response = http.refusal(error)
-                if not isinstance(response.body, bytes):
-                    check_offered(request, response)
-                if "connection" in response.headers and not isinstance(response.body, Upgrade):
-                    response, keep = _parted(response, keep=keep)
+                response = http.refusal(error)
+            if not isinstance(response.body, bytes):
+                check_offered(request, response)
+            if "connection" in response.headers and not isinstance(response.body, Upgrade):
+                response, keep = _parted(response, keep=keep)
             # After a 401 the client needs a new connection to send another certificate. A body that the
             # handler did not read is not worth reading.
-            unwanted = (body is not None and not body.arrived) or (connection.may_switch and connection.holds_more)
+            unwanted = (content is not None and not content.has_ended) or (incoming.is_offer and connection.holds_more)
             keep = keep and not (unwanted or self._stopping or response.status == 401)
             connection.answering = True
             try:
@@ -197,26 +189,6 @@ class HTTPServer:
                 body.release()
             connection.is_serving = False
             self._limiter.wait_for(connection)
-
-    def _understand(self, incoming: IncomingRequest, connection: ServerConnection, body: Body | None) -> Request:
-        if not incoming.is_known_http:
-            raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
-        if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise errors.BadRequest("the request is not valid HTTP: the only Transfer-Encoding known here is chunked")
-        target = incoming.target
-        path, query = http.parse_target(target)
-        is_head = incoming.method == "HEAD"
-        method = "GET" if is_head else incoming.method
-        items = incoming.headers.items()
-        headers = http.fold_headers(items)
-        is_folded = len(headers) < len(items)
-        if "upgrade" in headers and not connection.may_switch:
-            del headers["upgrade"]  # an offer that is not valid here (RFC 9110, section 7.8)
-        request = Request(
-            method, path, query, headers, b"", connection.certificate, unread=body, target=target,
-            remote=connection.remote, is_head=is_head,
-        )  # fmt: skip
-        return replace(request, repeated=http.repeated_headers(items)) if is_folded else request
 
     async def _switch(self, connection: ServerConnection, response: Response, upgrade: Upgrade) -> None:
         """Respond with 101 and run an upgrade until it ends or `stop` ends it."""
@@ -246,7 +218,7 @@ class HTTPServer:
         *,
         keep: bool,
     ) -> None:
-        chunked = incoming.version >= HttpVersion11
+        chunked = incoming.version == "1.1"
         until = getattr(body, "ends_at", math.inf)
         task = asyncio.current_task()
         assert task is not None
@@ -278,6 +250,15 @@ class HTTPServer:
         if second != self._date[0]:
             self._date = (second, http.date_line(second))
         return self._date[1]
+
+
+def _request(incoming: IncomingRequest, connection: ServerConnection, body: Body | None) -> Request:
+    path, query = http.parse_target(incoming.target)
+    is_head = incoming.method == "HEAD"
+    return Request(
+        "GET" if is_head else incoming.method, path, query, incoming.headers, b"", connection.certificate,
+        incoming.repeated, body, incoming.target, connection.remote, is_head,
+    )  # fmt: skip
 
 
 def _parted(response: Response, *, keep: bool) -> tuple[Response, bool]:

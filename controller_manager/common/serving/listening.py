@@ -221,6 +221,7 @@ class Acceptor:
     async def _greet(self, client: socket.socket) -> None:
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # not every event loop sets it
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             context = self._choose(client.getsockname()[0])
         except (OSError, ValueError) as error:
             client.close()
