@@ -28,7 +28,7 @@ def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
             yield entry, name
 
 
-def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
+def belongs_to_entry(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
     """Return whether a claim of that name belongs to the entry. A claim of a template must be owned by this pod."""
     if entry.resource_claim_name:
         return True
@@ -70,7 +70,7 @@ def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
     return allocation.devices.results if allocation is not None else ()
 
 
-def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+def newest_generation(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
     """Return the slices of the newest generation of a pool."""
     newest = max((one.spec.pool.generation for one in pool), default=0)
     return [one for one in pool if one.spec.pool.generation == newest]
@@ -81,7 +81,7 @@ def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for one in slices:
         pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
-    return {key: current(pool) for key, pool in pools.items()}
+    return {key: newest_generation(pool) for key, pool in pools.items()}
 
 
 def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:

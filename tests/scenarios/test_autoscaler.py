@@ -218,7 +218,7 @@ async def test_the_bounds_hold_whatever_metrics_say(replicas: int, wanted: int, 
         ({"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}, "other"),
         ({"apiVersion": "apps/v1", "kind": "Spaceship", "name": "web"}, "Spaceship"),
         ({"apiVersion": "batch/v1", "kind": "Deployment", "name": "web"}, "Deployment"),
-        ({"apiVersion": "batch/v1", "kind": "CronJob", "name": "web"}, "scaled"),
+        ({"apiVersion": "batch/v1", "kind": "CronJob", "name": "web"}, "no scale subresource"),
     ],
 )
 async def test_a_target_that_is_not_there_is_told_of(reference: dict[str, str], why: str) -> None:
