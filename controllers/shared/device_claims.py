@@ -21,9 +21,9 @@ _CLAIM = "resource claim"
 
 def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
     """Yield the entries of a pod whose claims are known, each with the name of its claim."""
-    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    generated = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
-        name = entry.resource_claim_name or (made.get(entry.name) if entry.resource_claim_template_name else None)
+        name = entry.resource_claim_name or (generated.get(entry.name) if entry.resource_claim_template_name else None)
         if name:
             yield entry, name
 
@@ -90,6 +90,6 @@ def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
     return lambda device: wanted is not None and _selects(wanted, device)
 
 
-def _selects(wanted: DeviceTaintSelector, device: AllocatedDevice) -> bool:
-    pairs = ((wanted.driver, device.driver), (wanted.pool, device.pool), (wanted.device, device.device))
-    return all(want is None or want == there for want, there in pairs)
+def _selects(selector: DeviceTaintSelector, device: AllocatedDevice) -> bool:
+    pairs = ((selector.driver, device.driver), (selector.pool, device.pool), (selector.device, device.device))
+    return all(wanted is None or wanted == found for wanted, found in pairs)

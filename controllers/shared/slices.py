@@ -96,10 +96,10 @@ def arrange(
     added = removed = 0
     for group, endpoints in wanted.items():
         slices = groups.pop(group, [])
-        held, made, new = _pack(slices, endpoints, limit, is_due)
+        held, fresh, new = _pack(slices, endpoints, limit, is_due)
         spare += [slice_ for slice_, kept in zip(slices, held, strict=True) if not kept]
         drafts += [SliceDraft(slice_, group, tuple(kept)) for slice_, kept in zip(slices, held, strict=True) if kept]
-        drafts += [SliceDraft(None, group, tuple(part)) for part in made]
+        drafts += [SliceDraft(None, group, tuple(part)) for part in fresh]
         added += new
         removed += sum(len(s.endpoints or ()) for s in slices) + new - len(endpoints)
     for slices in groups.values():
@@ -148,16 +148,16 @@ def _keep(
 
 def _place(new: list[Endpoint], untouched: Sequence[list[Endpoint]], limit: int) -> list[list[Endpoint]]:
     """Return the endpoints of new slices. The last ones go to the fullest untouched slice in which they all fit."""
-    made: list[list[Endpoint]] = []
+    fresh: list[list[Endpoint]] = []
     while new:
         room = limit - len(new)
         fitting = [held for held in untouched if len(held) <= room] if room > 0 else []
         if fitting:
             max(fitting, key=len).extend(new)
             break
-        made.append(new[:limit])
+        fresh.append(new[:limit])
         del new[:limit]
-    return made
+    return fresh
 
 
 def _reuse(
