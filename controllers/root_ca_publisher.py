@@ -11,7 +11,7 @@ from controller_manager.common.base.metrics import Counters, Family, Histograms
 from controller_manager.framework import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
 
 from .shared.namespaces import namespace_of, takes_content
-from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions, read_root_cas
+from .shared.service_accounts import CHECK_PERIOD, RootCAs, ServiceAccountOptions, read_root_cas
 
 NAME = "kube-root-ca.crt"
 DATA = "ca.crt"
@@ -60,7 +60,7 @@ class RootCaPublisher:
     async def run(self, add: Add) -> None:
         """Enqueue every namespace when the file changes."""
         while True:
-            await sleep_for_housekeeping(LOOK_EVERY)
+            await sleep_for_housekeeping(CHECK_PERIOD)
             if self._authorities.changed():
                 for namespace in self._namespaces.list():
                     add(key_of(namespace), "the authorities changed")

@@ -30,7 +30,7 @@ from controller_manager.framework import (
 from .shared.service_accounts import (
     ACCOUNT_NAME,
     ACCOUNT_UID,
-    LOOK_EVERY,
+    CHECK_PERIOD,
     OF_TYPE,
     RootCAs,
     ServiceAccountOptions,
@@ -83,7 +83,7 @@ class ServiceAccountTokens:
     async def run(self, add: Add) -> None:
         """Enqueue every secret when the root CA file changes."""
         while True:
-            await sleep_for_housekeeping(LOOK_EVERY)
+            await sleep_for_housekeeping(CHECK_PERIOD)
             if self._authorities.changed():
                 for secret in self._secrets.list():
                     add(key_of(secret), "the authorities changed")

@@ -17,7 +17,7 @@ from controller_manager.common.base.metrics import Counters, Family, Histograms
 from controller_manager.framework import Add, Context, ControllerSpec, Informer, Key, PolicyRule, Requeue, Resource
 
 from .root_ca_publisher import check
-from .shared.service_accounts import LOOK_EVERY, RootCAs, ServiceAccountOptions
+from .shared.service_accounts import CHECK_PERIOD, RootCAs, ServiceAccountOptions
 
 GATE = "ClusterTrustBundle"
 SIGNER = f"{PLATFORM_DOMAIN}/kube-apiserver-serving"
@@ -72,7 +72,7 @@ class TrustBundlePublisher:
         self._add = add
         add(_KEY, "the start")
         while True:
-            await sleep_for_housekeeping(LOOK_EVERY)
+            await sleep_for_housekeeping(CHECK_PERIOD)
             if self._authorities.changed():
                 add(_KEY, "the authorities changed")
 

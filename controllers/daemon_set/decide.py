@@ -106,8 +106,9 @@ def decide(seen: DaemonSetState, wait: Callable[[str], float]) -> DaemonPods:
     if found.create or found.delete or not _is_rolling(seen):
         return found
     limits = limits_of(seen.daemon_set, seen.wanted)
-    create, delete = _surge(seen, limits.surge) if limits.surge else _replace(seen, limits.unavailable)
-    return DaemonPods(create, delete, found.seconds)
+    if limits.surge:
+        return DaemonPods(*_surge(seen, limits.surge), found.seconds)
+    return DaemonPods((), _replace(seen, limits.unavailable), found.seconds)
 
 
 def _is_rolling(seen: DaemonSetState) -> bool:
@@ -212,8 +213,8 @@ def _pairs(seen: DaemonSetState) -> Iterator[tuple[str, _Pair | None]]:
 #   available       is deleted while fewer nodes than the limit are unavailable
 
 
-def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[Pod]]:
-    """Return the nodes that get a pod (none), and the outdated pods to delete."""
+def _replace(seen: DaemonSetState, limit: int) -> Sequence[Pod]:
+    """Return the outdated pods to delete."""
     unavailable_pods: list[Pod] = []
     available_pods: list[Pod] = []
     unavailable = 0
@@ -227,7 +228,7 @@ def _replace(seen: DaemonSetState, limit: int) -> tuple[Sequence[str], Sequence[
         else:
             unavailable_pods.append(pair.outdated)
             unavailable += 1
-    return (), (*unavailable_pods, *available_pods[: max(0, limit - unavailable)])
+    return (*unavailable_pods, *available_pods[: max(0, limit - unavailable)])
 
 
 # With surge. On a node with only an outdated pod, which

@@ -10,7 +10,14 @@ from controller_manager.common.api.scheduling import FOR_GOOD, NO_EXECUTE, toler
 from controller_manager.common.api.timestamps import time_of
 from controller_manager.framework import Key
 
-from ..shared.device_claims import current, is_meant, is_reserved_for, known_claims, pools_of, selector_of
+from ..shared.device_claims import (
+    belongs_to_entry,
+    is_reserved_for,
+    known_claims,
+    newest_generation,
+    pools_of,
+    selector_of,
+)
 
 IN_PROGRESS = "EvictionInProgress"
 
@@ -36,7 +43,7 @@ class Counts(NamedTuple):
 def claims_in_use(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[ResourceClaim]:
     """Return the claims of a pod that are allocated and reserved for it."""
     known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
-    meant = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
+    meant = (claim for entry, claim in known if claim is not None and belongs_to_entry(pod, entry, claim))
     return [claim for claim in meant if claim.status.allocation is not None and is_reserved_for(claim, pod)]
 
 
@@ -53,7 +60,7 @@ def causes(
     """Yield the NoExecute taints of an allocated device that are not tolerated for good, of its pool and of rules."""
     taints: list[tuple[TaintSource, Taint]] = [
         (one, taint)
-        for one in current(pool)
+        for one in newest_generation(pool)
         for device in one.spec.devices
         if device.name == allocated.device
         for taint in device.taints

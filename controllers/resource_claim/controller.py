@@ -38,7 +38,7 @@ from controller_manager.framework import (
 from controller_manager.framework.controller.writes import Refusal, refusal_of
 
 from ..shared.controlled import BY_CONTROLLER, controlled_by
-from ..shared.device_claims import PODS_BY_CLAIM, is_meant, is_of_pod, is_over
+from ..shared.device_claims import PODS_BY_CLAIM, belongs_to_entry, is_of_pod, is_over
 from .decide import claim_from_template, is_made_for, needs_claims, released, to_make, to_reserve, wants_admin_access
 from .metrics import ResourceClaimMetrics
 from .watches import PODS_BY_TEMPLATE, OfPod, pods_of_claim, pods_of_template, work_of_pod
@@ -181,7 +181,7 @@ class ResourceClaimController:
             claim = await self._client.get(RESOURCE_CLAIMS, Key(pod.metadata.namespace, name))
         except NotFound:
             return False
-        return is_made_for(claim, entry) and is_meant(pod, entry, claim)
+        return is_made_for(claim, entry) and belongs_to_entry(pod, entry, claim)
 
     async def _create_as(self, name: str, claim: ResourceClaim) -> str | None:
         try:

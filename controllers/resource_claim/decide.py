@@ -17,7 +17,7 @@ from controller_manager.common.api.devices import (
 from controller_manager.common.api.model import ObjectMeta, OwnerReference
 from controller_manager.framework import Key
 
-from ..shared.device_claims import is_meant, is_over, is_reserved_for, known_claims
+from ..shared.device_claims import belongs_to_entry, is_over, is_reserved_for, known_claims
 
 _LONGEST_PREFIX = 57  # what is drawn for a name comes behind it, and a label holds 63 characters
 
@@ -27,7 +27,7 @@ def to_make(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> list[P
     settled = {one.name for one in pod.status.resource_claim_statuses if one.resource_claim_name is None}
     for entry, name in known_claims(pod):
         claim = claim_of(Key(pod.metadata.namespace, name))
-        if claim is not None and is_meant(pod, entry, claim):
+        if claim is not None and belongs_to_entry(pod, entry, claim):
             settled.add(entry.name)
     templated = (one for one in pod.spec.resource_claims if one.resource_claim_template_name)
     return [entry for entry in templated if entry.name not in settled]
@@ -38,7 +38,7 @@ def to_reserve(pod: Pod, claim_of: Callable[[Key], ResourceClaim | None]) -> lis
     if not pod.spec.node_name:
         return []
     known = ((entry, claim_of(Key(pod.metadata.namespace, name))) for entry, name in known_claims(pod))
-    usable = (claim for entry, claim in known if claim is not None and is_meant(pod, entry, claim))
+    usable = (claim for entry, claim in known if claim is not None and belongs_to_entry(pod, entry, claim))
     return [
         claim
         for claim in usable

@@ -30,7 +30,7 @@ from controller_manager.common.api.resource import Key
 from controller_manager.common.api.scheduling import NodeMatcher
 from controller_manager.common.base.random import random_source
 
-from ..shared.device_claims import devices_of, is_meant, is_reserved_for, known_claims, selector_of
+from ..shared.device_claims import belongs_to_entry, devices_of, is_reserved_for, known_claims, selector_of
 from .allocation import allocation_of
 from .allocator import Allocation, Attempt, InvalidPoolsError, Picks, allocate
 from .device_pools import Candidate, DevicePools
@@ -145,7 +145,7 @@ class PodDevices:
                 self._hinder(f"waiting for the resourceclaim of {entry.name} to be created")
         for entry, name in known_claims(pod):
             found = devices.claim(Key(pod.metadata.namespace, name))
-            if found is None or not is_meant(pod, entry, found):
+            if found is None or not belongs_to_entry(pod, entry, found):
                 self._hinder(f'resourceclaim "{name}" not found')
             else:
                 self._note(Key(pod.metadata.namespace, name), found)

@@ -13,7 +13,7 @@ from controller_manager.common.api.core import Pod
 from controller_manager.common.api.resource import Key
 from controller_manager.common.api.storage import CSINode, PersistentVolume, class_of
 
-from ..shared.csi_migration import MOVED_SOURCES, Untranslatable, translate_inline, translate_volume
+from ..shared.csi_migration import MIGRATED_SOURCES, Untranslatable, translate_inline, translate_volume
 from ..shared.volume_plugins import MIGRATED
 from .node_info import NodeInfo
 from .storage import Storage
@@ -24,7 +24,7 @@ Handles = Mapping[str, str]
 
 def has_moved_volumes(pod: Pod) -> bool:
     """Return whether a pod has inline volumes of a driver that moved to CSI."""
-    return any(len(getattr(one, source)) for one in pod.spec.volumes for source in MOVED_SOURCES)
+    return any(len(getattr(one, source)) for one in pod.spec.volumes for source in MIGRATED_SOURCES)
 
 
 def handles_of(pod: Pod, claims: Iterable[Key], storage: Storage) -> Handles:

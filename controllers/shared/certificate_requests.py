@@ -14,7 +14,7 @@ from controller_manager.common.api.platform import ADMIN_GROUP, NODE_PREFIX, NOD
 if TYPE_CHECKING:
     from cryptography.x509 import CertificateSigningRequest, GeneralName
 
-SMALLEST_RSA = 1024  # what upstream can verify
+SMALLEST_RSA = 1024  # bits; kube-controller-manager accepts no shorter keys
 CURVES = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
 
 _SIGNATURE, _ENCIPHERMENT = "digital signature", "key encipherment"
@@ -39,9 +39,9 @@ Check = Callable[[Asked, Collection[str]], str]
 
 
 # Signer             subject                      names              usages
-# API client         not O=system:masters         any                client auth, maybe signature and encipherment
-# node client        O=system:nodes only,         none               signature, client auth, maybe encipherment
-# node serving       CN=system:node:...           DNS or IP, only    signature, server auth, maybe encipherment
+# API client         not O=system:masters         any                client auth, optionally signature and encipherment
+# node client        O=system:nodes only,         none               signature, client auth, optionally encipherment
+# node serving       CN=system:node:...           DNS or IP, only    signature, server auth, optionally encipherment
 # legacy unknown     not O=system:masters         any                any
 
 
@@ -51,7 +51,7 @@ def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
         return problem
     others = sorted(set(usages) - {_CLIENT, _SIGNATURE, _ENCIPHERMENT})
     if others:
-        return f"a client certificate is not for the usage {others[0]}"
+        return f"a client certificate must not have the usage {others[0]}"
     return "" if _CLIENT in usages else f"a client certificate needs the usage {_CLIENT}"
 
 
@@ -73,7 +73,7 @@ def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
 
 def admin_problem(asked: Asked, usages: Collection[str]) -> str:
     """Return the problem that applies to every requester: no signer certifies a member of the admin group."""
-    return f"no member of {ADMIN_GROUP} is certified" if ADMIN_GROUP in asked.organizations else ""
+    return f"no certificate is issued to members of {ADMIN_GROUP}" if ADMIN_GROUP in asked.organizations else ""
 
 
 CHECKS: Mapping[str, Check] = {
@@ -97,7 +97,7 @@ def _usages_problem(usages: Collection[str], purpose: str) -> str:
     """
     if set(usages) - {_ENCIPHERMENT} == {_SIGNATURE, purpose}:
         return ""
-    return f"the usages must be {_SIGNATURE}, {purpose} and maybe {_ENCIPHERMENT}"
+    return f"the usages must be {_SIGNATURE}, {purpose} and optionally {_ENCIPHERMENT}"
 
 
 def read_request(pem: bytes) -> "CertificateSigningRequest":
@@ -105,15 +105,15 @@ def read_request(pem: bytes) -> "CertificateSigningRequest":
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    exotic = x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
+    unsupported = x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
     try:
         request = x509.load_pem_x509_csr(pem)
         _check_key(request)
         _check_signature(request)
-        request.subject, request.extensions  # noqa: B018 - are read only now, and may be broken
+        request.subject, request.extensions  # noqa: B018 - parsed on access, and may be invalid
     except UnusableRequest:
         raise
-    except (ValueError, TypeError, UnsupportedAlgorithm, *exotic) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, *unsupported) as error:
         raise UnusableRequest(f"the request cannot be read: {_short(error)}") from error
     return request
 
@@ -155,9 +155,9 @@ def _check_key(request: "CertificateSigningRequest") -> None:
 
     match request.public_key():
         case RSAPublicKey(key_size=bits) if bits < SMALLEST_RSA:
-            raise UnusableRequest(f"an RSA key must have {SMALLEST_RSA} bits at least, and this one has {bits}")
+            raise UnusableRequest(f"the RSA key has {bits} bits, and at least {SMALLEST_RSA} are required")
         case EllipticCurvePublicKey(curve=curve) if curve.name not in CURVES:
-            raise UnusableRequest(f"keys on the curve {curve.name} are not supported, but on {', '.join(CURVES)}")
+            raise UnusableRequest(f"the curve {curve.name} is not supported; use one of {', '.join(CURVES)}")
         case RSAPublicKey() | EllipticCurvePublicKey() | Ed25519PublicKey():
             return
         case _:
@@ -167,9 +167,9 @@ def _check_key(request: "CertificateSigningRequest") -> None:
 def _check_signature(request: "CertificateSigningRequest") -> None:
     digest = request.signature_hash_algorithm.name if request.signature_hash_algorithm else ""
     if digest == "md5":
-        raise UnusableRequest("the request is signed with md5, which proves nothing any more")
+        raise UnusableRequest("the request is signed with MD5, which is insecure; use SHA-256")
     if not (_is_signed_with_sha1(request) if digest == "sha1" else request.is_signature_valid):
-        raise UnusableRequest("the request is not signed with the key that it brings")
+        raise UnusableRequest("the signature of the request does not match its public key")
 
 
 def _is_signed_with_sha1(request: "CertificateSigningRequest") -> bool:
@@ -198,4 +198,5 @@ def _is_signed_with_sha1(request: "CertificateSigningRequest") -> bool:
 
 
 def _short(error: Exception) -> str:
+    """Return the first sentence of the message of an error, or the name of its type."""
     return str(error).partition("\n")[0].partition(". ")[0][:200] or type(error).__name__

@@ -67,9 +67,9 @@ def _ebs(source: FrozenTree, _: Owner) -> CSISource:
     if given.startswith("aws://"):
         handle = urlsplit(given).path.strip("/")
         if not _EBS_ID.fullmatch(handle):
-            raise Untranslatable(f"{given!r} names no EBS volume")
+            raise Untranslatable(f"volumeID {given!r} contains no EBS volume ID")
     tree = _source(source, {"partition": str(source.get("partition", 0))})
-    return _named("ebs.csi.aws.com", handle, tree)
+    return _with_driver("ebs.csi.aws.com", handle, tree)
 
 
 def _gce(source: FrozenTree, owner: Owner) -> CSISource:
@@ -89,12 +89,12 @@ def _gce_place(owner: Owner) -> str:
         return f"zones/{zones[0] or _UNSPECIFIED}"
     regions = {zone.rpartition("-")[0] for zone in zones if zone.count("-") == 2}
     if len(regions) != 1 or not all(zone.count("-") == 2 for zone in zones):
-        raise Untranslatable(f"the zones {zones} are not of one region")
+        raise Untranslatable(f"the zones {zones} are invalid or in several regions")
     return f"regions/{regions.pop()}"
 
 
 def _cinder(source: FrozenTree, _: Owner) -> CSISource:
-    return _named("cinder.csi.openstack.org", source.get("volumeID", ""), _source(source, {}))
+    return _with_driver("cinder.csi.openstack.org", source.get("volumeID", ""), _source(source, {}))
 
 
 def _azure_disk(source: FrozenTree, _: Owner) -> CSISource:
@@ -115,7 +115,7 @@ def _azure_file(source: FrozenTree, owner: Owner) -> CSISource:
     account = _ACCOUNT.search(secret)
     namespace = source.get("secretNamespace") or owner.namespace
     if not namespace:
-        raise Untranslatable("the namespace of the secret is not known")
+        raise Untranslatable("the namespace of the secret is unknown; set secretNamespace")
     group = owner.annotations.get(_RESOURCE_GROUP, "")
     handle = "#".join((group, account[1] if account is not None else secret, share, owner.name, namespace))
     tree = {
@@ -129,12 +129,12 @@ def _azure_file(source: FrozenTree, owner: Owner) -> CSISource:
 def _vsphere(source: FrozenTree, _: Owner) -> CSISource:
     policy = source.get("storagePolicyName")
     tree = _source(source, {"storagepolicyname": policy} if policy else {})
-    return _named("csi.vsphere.vmware.com", source.get("volumePath", ""), tree)
+    return _with_driver("csi.vsphere.vmware.com", source.get("volumePath", ""), tree)
 
 
 def _portworx(source: FrozenTree, _: Owner) -> CSISource:
-    made = _named("pxd.portworx.com", source.get("volumeID", ""), {"fsType": source.get("fsType", "")})
-    return made._replace(access_modes=(READ_ONLY,)) if source.get("readOnly") else made
+    found = _with_driver("pxd.portworx.com", source.get("volumeID", ""), {"fsType": source.get("fsType", "")})
+    return found._replace(access_modes=(READ_ONLY,)) if source.get("readOnly") else found
 
 
 def _source(source: FrozenTree, attributes: FrozenTree) -> FrozenTree:
@@ -145,7 +145,7 @@ def _source(source: FrozenTree, attributes: FrozenTree) -> FrozenTree:
     }
 
 
-def _named(driver: str, handle: str, tree: FrozenTree) -> CSISource:
+def _with_driver(driver: str, handle: str, tree: FrozenTree) -> CSISource:
     return CSISource(driver, handle, tree, (ONCE,), f"{driver}-{handle}")
 
 
@@ -158,7 +158,7 @@ _TRANSLATIONS: tuple[tuple[str, Callable[[FrozenTree, Owner], CSISource]], ...] 
     ("portworx_volume", _portworx),
     ("vsphere_volume", _vsphere),
 )
-MOVED_SOURCES = tuple(name for name, _ in _TRANSLATIONS)
+MIGRATED_SOURCES = tuple(name for name, _ in _TRANSLATIONS)
 """The fields of volumes whose drivers moved to CSI."""
 
 

@@ -21,14 +21,14 @@ _CLAIM = "resource claim"
 
 def known_claims(pod: Pod) -> Iterator[tuple[PodResourceClaim, str]]:
     """Yield the entries of a pod whose claims are known, each with the name of its claim."""
-    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    generated = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     for entry in pod.spec.resource_claims:
-        name = entry.resource_claim_name or (made.get(entry.name) if entry.resource_claim_template_name else None)
+        name = entry.resource_claim_name or (generated.get(entry.name) if entry.resource_claim_template_name else None)
         if name:
             yield entry, name
 
 
-def is_meant(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
+def belongs_to_entry(pod: Pod, entry: PodResourceClaim, claim: ResourceClaim) -> bool:
     """Return whether a claim of that name belongs to the entry. A claim of a template must be owned by this pod."""
     if entry.resource_claim_name:
         return True
@@ -70,7 +70,7 @@ def devices_of(claim: ResourceClaim) -> Sequence[AllocatedDevice]:
     return allocation.devices.results if allocation is not None else ()
 
 
-def current(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+def newest_generation(pool: Sequence[ResourceSlice]) -> list[ResourceSlice]:
     """Return the slices of the newest generation of a pool."""
     newest = max((one.spec.pool.generation for one in pool), default=0)
     return [one for one in pool if one.spec.pool.generation == newest]
@@ -81,7 +81,7 @@ def pools_of(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[Reso
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for one in slices:
         pools.setdefault((one.spec.driver, one.spec.pool.name), []).append(one)
-    return {key: current(pool) for key, pool in pools.items()}
+    return {key: newest_generation(pool) for key, pool in pools.items()}
 
 
 def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
@@ -90,6 +90,6 @@ def selector_of(rule: DeviceTaintRule) -> Callable[[AllocatedDevice], bool]:
     return lambda device: wanted is not None and _selects(wanted, device)
 
 
-def _selects(wanted: DeviceTaintSelector, device: AllocatedDevice) -> bool:
-    pairs = ((wanted.driver, device.driver), (wanted.pool, device.pool), (wanted.device, device.device))
-    return all(want is None or want == there for want, there in pairs)
+def _selects(selector: DeviceTaintSelector, device: AllocatedDevice) -> bool:
+    pairs = ((selector.driver, device.driver), (selector.pool, device.pool), (selector.device, device.device))
+    return all(wanted is None or wanted == found for wanted, found in pairs)

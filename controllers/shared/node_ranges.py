@@ -13,7 +13,7 @@ Network = IPv4Network | IPv6Network
 
 _MASKS = {4: 24, 6: 64}
 # The maximum number of bits between the cluster's prefix and a node's prefix. It limits the number of nodes.
-_WIDEST = {4: 24, 6: 16}
+_MAX_NODE_BITS = {4: 24, 6: 16}
 
 
 class NodeRangeOptions(Options):
@@ -21,47 +21,46 @@ class NodeRangeOptions(Options):
 
     title = "Address ranges of nodes"
 
-    allocate_node_cidrs: bool = flag(False, "give each node a part of --cluster-cidr for its pods")
+    allocate_node_cidrs: bool = flag(False, "assign pod CIDRs from --cluster-cidr to each node")
     cidr_allocator_type: str = flag(
         "RangeAllocator",
-        "who gives nodes their parts; there is no other allocator any more",
+        "allocator of pod CIDRs",
         choices=("RangeAllocator",),
     )
     cluster_cidr: str = flag(
-        "", "range of the addresses of pods, or two of different families, divided by a comma", metavar="range"
+        "", "CIDR of the pods, or two CIDRs of different IP families, separated by a comma", metavar="range"
     )
     service_cluster_ip_range: str = flag(
         "",
-        "range of the addresses of services, or two of different families, left out of --cluster-cidr",
+        "CIDR of the services, or two CIDRs of different IP families; no part of it is assigned to nodes",
         metavar="range",
     )
     node_cidr_mask_size: Int32 = flag(
-        0, "length of the mask of a node's part; 0 is 24 for IPv4 and 64 for IPv6", minimum=0, maximum=128
+        0, "prefix length of a node's pod CIDR; 0 is 24 for IPv4 and 64 for IPv6", minimum=0, maximum=128
     )
-    node_cidr_mask_size_ipv4: Int32 = flag(
-        0, "length of the mask of a node's IPv4 part; 0 is 24", minimum=0, maximum=32
-    )
+    node_cidr_mask_size_ipv4: Int32 = flag(0, "prefix length of a node's IPv4 pod CIDR; 0 is 24", minimum=0, maximum=32)
     node_cidr_mask_size_ipv6: Int32 = flag(
-        0, "length of the mask of a node's IPv6 part; 0 is 64", minimum=0, maximum=128
+        0, "prefix length of a node's IPv6 pod CIDR; 0 is 64", minimum=0, maximum=128
     )
 
     configure_cloud_routes: bool = flag(
-        True, "have the network of the cloud know the way to the ranges of nodes, where there is a provider with routes"
+        True,
+        "create routes to the pod CIDRs of nodes in the network of the cloud, if the cloud provider supports routes",
     )
     route_reconciliation_period: Duration = flag(
-        "10s", "how often the routes in the cloud's network are compared", minimum=0.001
+        "10s", "time between two reconciles of the cloud routes", minimum=0.001
     )
 
     @field_validator("cluster_cidr", "service_cluster_ip_range")
     @classmethod
-    def _are_ranges(cls, value: str) -> str:
+    def _check_cidrs(cls, value: str) -> str:
         versions = [network.version for network in networks(value)]
         if len(set(versions)) < len(versions):
-            raise ValueError(f"must be one range, or one of each family, got {value!r}")
+            raise ValueError(f"must be one CIDR, or one of each IP family, got {value!r}")
         return value
 
     @model_validator(mode="after")
-    def _fit(self) -> Self:
+    def _check_masks(self) -> Self:
         if self.allocate_node_cidrs and (problem := self._problem()):
             raise ValueError(problem)
         return self
@@ -75,18 +74,18 @@ class NodeRangeOptions(Options):
         if self.node_cidr_mask_size and any(single.values()):
             return "--node-cidr-mask-size cannot be given with --node-cidr-mask-size-ipv4 or --node-cidr-mask-size-ipv6"
         if self.node_cidr_mask_size and len(found) > 1:
-            return "--node-cidr-mask-size cannot be given with two ranges in --cluster-cidr, but one for each family"
+            return "--node-cidr-mask-size cannot be given with two CIDRs in --cluster-cidr; give one for each IP family"
         for version, mask in single.items():
             if mask and version not in versions:
-                return f"--node-cidr-mask-size-ipv{version} needs an IPv{version} range in --cluster-cidr"
-        return next(filter(None, map(self._misfit, found)), "")
+                return f"--node-cidr-mask-size-ipv{version} needs an IPv{version} CIDR in --cluster-cidr"
+        return next(filter(None, map(self._mask_problem, found)), "")
 
-    def _misfit(self, network: Network) -> str:
+    def _mask_problem(self, network: Network) -> str:
         first, mask = network.prefixlen, self.node_masks[network.version]
-        last = min(first + _WIDEST[network.version], network.max_prefixlen)
+        last = min(first + _MAX_NODE_BITS[network.version], network.max_prefixlen)
         if first <= mask <= last:
             return ""
-        return f"--node-cidr-mask-size must be from {first} to {last} for --cluster-cidr={network}, and is {mask}"
+        return f"--node-cidr-mask-size must be from {first} to {last} for --cluster-cidr={network}, not {mask}"
 
     @property
     def cluster_networks(self) -> list[Network]:

@@ -45,9 +45,9 @@ def first_to_go(pods: Sequence[Pod], count: int, related: Iterable[Pod], now: da
     """
     if count >= len(pods):
         return pods
-    crowds = Counter(pod.spec.node_name for pod in related if is_active(pod))
-    in_turn = sorted(pods, key=lambda pod: pod.metadata.uid)  # of equals the lower uid goes, whatever the order was
-    ranked = sorted((_rank(pod, crowds[pod.spec.node_name], now) for pod in in_turn), key=cmp_to_key(_compare))
+    pods_per_node = Counter(pod.spec.node_name for pod in related if is_active(pod))
+    by_uid = sorted(pods, key=lambda pod: pod.metadata.uid)  # of equal pods the one with the lower uid is deleted
+    ranked = sorted((_rank(pod, pods_per_node[pod.spec.node_name], now) for pod in by_uid), key=cmp_to_key(_compare))
     return [one.pod for one in ranked[:count]]
 
 
@@ -88,13 +88,13 @@ class _Rank(NamedTuple):
     created: _Age
 
 
-def _rank(pod: Pod, crowd: int, now: datetime) -> _Rank:
+def _rank(pod: Pod, pods_on_node: int, now: datetime) -> _Rank:
     condition = condition_of(pod.status.conditions, "Ready")
     ready = condition is not None and condition.status == "True"
     since = condition.last_transition_time if condition is not None else None
     return _Rank(
         pod,
-        (bool(pod.spec.node_name), _PHASES.get(pod.status.phase, 0), ready, _deletion_cost(pod), -crowd),
+        (bool(pod.spec.node_name), _PHASES.get(pod.status.phase, 0), ready, _deletion_cost(pod), -pods_on_node),
         _age(since, now) if ready else None,
         _restarts(pod),
         _age(pod.metadata.creation_timestamp, now),
@@ -139,8 +139,8 @@ def _deletion_cost(pod: Pod) -> int:
 def _restarts(pod: Pod) -> tuple[int, int]:
     """Return the highest restart count of the containers and of the sidecars, negated for sorting."""
     sidecars = {one.name for one in pod.spec.init_containers if one.restart_policy == "Always"}
-    started_again = [one for one in pod.status.init_container_statuses if one.name in sidecars]
-    return -_most(pod.status.container_statuses), -_most(started_again)
+    sidecar_statuses = [one for one in pod.status.init_container_statuses if one.name in sidecars]
+    return -_most(pod.status.container_statuses), -_most(sidecar_statuses)
 
 
 def _most(statuses: Iterable[ContainerStatus]) -> int:

@@ -70,10 +70,10 @@ class Eviction(Enum):
 
 async def evict(client: Client, pod: Pod, reason: str, message: str) -> Eviction:
     """Set the DisruptionTarget condition and delete the pod, if it has not changed since it was read."""
-    key, why = key_of(pod), disruption(pod, reason, message, clock.utc_now())
+    key, condition = key_of(pod), disruption(pod, reason, message, clock.utc_now())
     try:
-        if why is not None:
-            patch = status_patch(pod, conditions=(why,))
+        if condition is not None:
+            patch = status_patch(pod, conditions=(condition,))
             pod = await client.patch(PODS, key, patch, STRATEGIC_MERGE_PATCH, subresource="status")
         meta = pod.metadata
         await client.delete(PODS, key, uid=meta.uid, resource_version=meta.resource_version)
@@ -138,15 +138,15 @@ _SELECTOR = "selector"
 _NODE = "node"
 
 
-_MOST_LABELS = 100  # that a pod is found by
+_MOST_LABELS = 100  # a pod with more is only in the index of its namespace
 
 
 def _labels_of(pod: Pod) -> Iterable[str]:
     """Return the keys of a pod in the label index; only the namespace if it has too many labels."""
-    space, labels = pod.metadata.namespace, pod.metadata.labels or {}
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
     if len(labels) > _MOST_LABELS:
-        return (f"{space}/",)
-    return (f"{space}/{name}={value}" for name, value in labels.items())
+        return (f"{namespace}/",)
+    return (f"{namespace}/{name}={value}" for name, value in labels.items())
 
 
 def _selector_of(service: Service) -> tuple[str, ...]:
@@ -166,15 +166,15 @@ SERVICES_BY_SELECTOR: Mapping[str, Callable[[Service], Iterable[str]]] = Mapping
 def pods_with_label(pods: Informer[Pod], namespace: str, name: str, value: str) -> list[Pod]:
     """Return the pods of a namespace that have a label. The informer needs the index `PODS_BY_LABEL`."""
     found = pods.by_index(_LABEL, f"{namespace}/{name}={value}")
-    crowded = pods.by_index(_LABEL, f"{namespace}/")
-    return [*found, *(pod for pod in crowded if (pod.metadata.labels or {}).get(name) == value)] if crowded else found
+    others = pods.by_index(_LABEL, f"{namespace}/")  # pods with too many labels
+    return [*found, *(pod for pod in others if (pod.metadata.labels or {}).get(name) == value)] if others else found
 
 
 def pods_of(pods: Informer[Pod], service: Service) -> list[Pod]:
     """Return the pods that a service with a selector selects."""
-    selector, space = service.spec.selector or {}, service.metadata.namespace
-    few = min((pods_with_label(pods, space, name, value) for name, value in selector.items()), key=len)
-    return few if len(selector) == 1 else [pod for pod in few if _selects(selector, pod.metadata.labels)]
+    selector, namespace = service.spec.selector or {}, service.metadata.namespace
+    fewest = min((pods_with_label(pods, namespace, name, value) for name, value in selector.items()), key=len)
+    return fewest if len(selector) == 1 else [pod for pod in fewest if _selects(selector, pod.metadata.labels)]
 
 
 def services_for(services: Informer[Service], pod: Pod) -> Iterator[Key]:
@@ -231,9 +231,9 @@ def is_headless(service: Service) -> bool:
 
 def addresses_of(pod: Pod, family: str) -> tuple[str, ...]:
     """Return the addresses of a pod of one family, IPv4 or IPv6."""
-    six = family == "IPv6"
+    is_ipv6 = family == "IPv6"
     own = [entry.ip for entry in pod.status.pod_ips] or [pod.status.pod_ip]
-    return tuple([ip for ip in own if ip and (":" in ip) is six])
+    return tuple([ip for ip in own if ip and (":" in ip) is is_ipv6])
 
 
 def hostname_of(pod: Pod, service: Service) -> str:
@@ -269,8 +269,8 @@ def trigger_time(
     """
     if before is None:
         return service.metadata.creation_timestamp
-    turned = dict(after.items() - before.items())
-    times = (_readiness_changed(pod) for pod in pods if pod.metadata.uid in turned)
+    changed = dict(after.items() - before.items())
+    times = (_readiness_changed(pod) for pod in pods if pod.metadata.uid in changed)
     return min((time for time in times if time), default=None)
 
 

@@ -20,8 +20,8 @@ from controller_manager.framework import Client
 from controller_manager.framework.client.discovery import ServedResource, resources
 
 # Minimum seconds between two discovery requests when a kind is missing.
-_REREAD = 30.0
-_AGAIN = 3
+_MIN_DISCOVERY_INTERVAL = 30.0
+_ATTEMPTS = 3
 _ROOTS = frozenset({"/api", "/apis"})
 # Maximum concurrent reads of scales per resource, and the deadline in seconds of one read or write. A request that
 # hangs, for example in the conversion webhook of a custom resource, does not block other resources.
@@ -42,17 +42,17 @@ class RESTMapper:
         self._client = client
         self._found: Mapping[_Kind, tuple[ServedResource, ...]] = {}
         self._read_at = float("-inf")
-        self._doubted = False
+        self._is_stale = False
         # Callers that miss a kind wait for the discovery that is in progress.
-        self._turn = asyncio.Semaphore(1)
+        self._lock = asyncio.Semaphore(1)
 
     async def of(self, reference: ObjectInNamespace) -> tuple[ServedResource, ...]:
         """Return the resources of a kind, starting with the API version of the reference. Raises NoSuchKind."""
         if reference.api_version.count("/") > 1:
             raise NoSuchKind(f"{reference.api_version!r} is not an API version")
         kind = reference.group, reference.kind
-        if self._doubted or kind not in self._found:
-            await self._read_again()
+        if self._is_stale or kind not in self._found:
+            await self._refresh()
         found = self._found.get(kind, ())
         if not found:
             raise NoSuchKind(f"the server has no kind {reference.kind!r} in the API group {reference.group!r}")
@@ -60,18 +60,18 @@ class RESTMapper:
 
     def doubt(self) -> None:
         """Refresh discovery at the next call, because a resource may have been removed."""
-        self._doubted = True
+        self._is_stale = True
 
-    async def _read_again(self) -> None:
-        async with self._turn:
-            if clock.monotonic() - self._read_at < _REREAD:
+    async def _refresh(self) -> None:
+        async with self._lock:
+            if clock.monotonic() - self._read_at < _MIN_DISCOVERY_INTERVAL:
                 return
             discovery = await resources(self._client)
             failed = {name.rpartition("/")[0] for name in discovery.failed}
             unknown = not _ROOTS.isdisjoint(discovery.failed)
             kept = {kind: found for kind, found in self._found.items() if unknown or kind[0] in failed}
             self._found = {**kept, **_by_kind(discovery.resources)}
-            self._doubted = False
+            self._is_stale = False
             self._read_at = clock.monotonic()
 
 
@@ -89,20 +89,20 @@ class Scales:
         """
         scalable = [each for each in await self._mapper.of(reference) if "scale" in each.subresources]
         if not scalable:
-            raise NoSuchKind(f"a {reference.kind} can't be scaled")
-        key, refusal = Key(namespace, reference.name), None
+            raise NoSuchKind(f"the kind {reference.kind!r} has no scale subresource")
+        key, failure = Key(namespace, reference.name), None
         for resource in (scale_of(each.resource) for each in scalable):
             try:
                 return resource, await self._read(resource, key)
             except ApiError as error:
-                refusal = refusal or error
-        if isinstance(refusal, NotFound):
+                failure = failure or error
+        if isinstance(failure, NotFound):
             self._mapper.doubt()
-        assert refusal is not None
-        raise refusal
+        assert failure is not None
+        raise failure
 
     async def _read(self, resource: ScaleResource, key: Key) -> Scale:
-        async with self._turns[resource], _in_time(f"the scale of {resource.plural} {key} did not come"):
+        async with self._turns[resource], _deadline(f"reading the scale of {resource.plural} {key}"):
             return await self._client.get(resource, key, subresource="scale")
 
     async def set(self, resource: ScaleResource, scale: Scale, replicas: int) -> None:
@@ -110,12 +110,12 @@ class Scales:
 
         Raises ApiError too, and OSError if the result of the write is unknown.
         """
-        async with _in_time(f"nothing came of scaling {resource.plural} {key_of(scale)}"):
+        async with _deadline(f"scaling {resource.plural} {key_of(scale)}"):
             await self._set(resource, scale, replicas)
 
     async def _set(self, resource: ScaleResource, scale: Scale, replicas: int) -> None:
         before = scale.spec.replicas
-        for _ in range(_AGAIN):
+        for _ in range(_ATTEMPTS):
             try:
                 wanted = msgspec.structs.replace(scale, spec=msgspec.structs.replace(scale.spec, replicas=replicas))
                 await self._client.update(resource, wanted, subresource="scale")
@@ -124,17 +124,17 @@ class Scales:
                 scale = await self._client.get(resource, key_of(scale), subresource="scale")
                 if scale.spec.replicas != before:
                     raise
-        raise Conflict("the target changes all the time")
+        raise Conflict(f"the target has changed during {_ATTEMPTS} attempts to scale it")
 
 
 @contextlib.asynccontextmanager
-async def _in_time(what: str) -> AsyncIterator[None]:
-    """Raise TimeoutError with the text `what` after the deadline."""
+async def _deadline(action: str) -> AsyncIterator[None]:
+    """Raise TimeoutError, naming the action, after the deadline."""
     try:
         async with asyncio.timeout(DEADLINE):
             yield
     except TimeoutError as error:
-        raise TimeoutError(f"{what} within {DEADLINE:g} s") from error
+        raise TimeoutError(f"{action} took longer than {DEADLINE:g}s") from error
 
 
 def _by_kind(found: Sequence[ServedResource]) -> dict[_Kind, tuple[ServedResource, ...]]:

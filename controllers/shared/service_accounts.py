@@ -13,7 +13,7 @@ TYPE = "kubernetes.io/service-account-token"
 """The type of secrets that hold a service account token."""
 OF_TYPE = f"type={TYPE}"
 ACCOUNT_NAME, ACCOUNT_UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
-LOOK_EVERY = 10.0
+CHECK_PERIOD = 10.0
 """Seconds between two checks of the root CA file."""
 
 
@@ -25,7 +25,8 @@ class ServiceAccountOptions(Options):
     concurrent_serviceaccount_token_syncs: Int32 = flag(5, "token secrets worked on at the same time", minimum=1)
     service_account_private_key_file: str = flag(
         "",
-        "file (PEM) of the private key, RSA or ECDSA, that signs tokens kept in secrets; without it there are none",
+        "PEM file of the private key, RSA or ECDSA, that signs the tokens of service account secrets; without it these "
+        "secrets get no tokens",
         metavar="file",
     )
     root_ca_file: str = flag(
@@ -64,7 +65,7 @@ class RootCAs:
         except ConfigError as error:
             text, problem = self.text, str(error)
         if problem and problem != self._problem:
-            self._log.error("the authorities cannot be used; those before them stay published", problem=problem)
+            self._log.error("failed to reload root CAs; the previous ones stay published", problem=problem)
         changed, self.text, self._problem = text != self.text, text, problem
         return changed
 

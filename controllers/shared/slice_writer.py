@@ -51,14 +51,14 @@ def slices_of(slices: Informer[EndpointSlice], service: Key, manager: str) -> li
     return [
         slice_
         for slice_ in slices.by_index(_SERVICE, str(service))
-        if _is_kept_by(manager, slice_) and slice_.metadata.deletion_timestamp is None
+        if _is_managed_by(manager, slice_) and slice_.metadata.deletion_timestamp is None
     ]
 
 
 def services_of_slice(manager: str, _: Informers, change: Change[EndpointSlice]) -> Iterator[Key]:
     """Yield the services of a slice that `manager` manages or managed."""
     for slice_ in (change.before, change.after):
-        key = service_of(slice_) if slice_ is not None and _is_kept_by(manager, slice_) else None
+        key = service_of(slice_) if slice_ is not None and _is_managed_by(manager, slice_) else None
         if key is not None:
             yield key
 
@@ -68,11 +68,11 @@ def settling(batch_period: str) -> Callable[[Any], float]:
     return lambda options: max(SETTLING, getattr(options, batch_period))
 
 
-def _is_kept_by(manager: str, slice_: EndpointSlice) -> bool:
+def _is_managed_by(manager: str, slice_: EndpointSlice) -> bool:
     return (slice_.metadata.labels or {}).get(MANAGED_BY) == manager
 
 
-class _Held(NamedTuple):
+class _ServiceTotals(NamedTuple):
     """The numbers of one service: endpoints, slices, and the minimum number of slices."""
 
     endpoints: int
@@ -85,9 +85,12 @@ class SliceMetrics:
 
     def __init__(self, prefix: str, limit: int, registry: CollectorRegistry) -> None:
         self._limit = limit
-        self._held: dict[Key, _Held] = {}
+        self._totals: dict[Key, _ServiceTotals] = {}
         self._sums = [0, 0, 0]
-        self.changes = Counters(Family(f"{prefix}changes", "Slices written.", "counter", ("operation",)), registry)
+        self.changes = Counters(
+            Family(f"{prefix}changes", "Number of EndpointSlices written, by operation.", "counter", ("operation",)),
+            registry,
+        )
         self._added = Histograms(_per_sync(prefix, "added"), registry)
         self._removed = Histograms(_per_sync(prefix, "removed"), registry)
         self._gauges = [Gauges(Family(prefix + name, text, "gauge"), registry) for name, text in _TOTALS.items()]
@@ -100,30 +103,36 @@ class SliceMetrics:
         for draft in arrangement.drafts:
             sizes[draft.group] = sizes.get(draft.group, 0) + len(draft.endpoints)
         ideal = sum(max(1, -(-size // self._limit)) for size in sizes.values())
-        self._note(key, _Held(sum(sizes.values()), len(arrangement.drafts), ideal))
+        self._note(key, _ServiceTotals(sum(sizes.values()), len(arrangement.drafts), ideal))
 
     def gone(self, key: Key) -> None:
         """Record that a service has no slices."""
         self._note(key, None)
 
-    def _note(self, key: Key, held: _Held | None) -> None:
-        before = self._held.pop(key, None)
-        if held is not None:
-            self._held[key] = held
-        if held != before:
+    def _note(self, key: Key, totals: _ServiceTotals | None) -> None:
+        before = self._totals.pop(key, None)
+        if totals is not None:
+            self._totals[key] = totals
+        if totals != before:
             for index, gauge in enumerate(self._gauges):
-                self._sums[index] += (held[index] if held else 0) - (before[index] if before else 0)
+                self._sums[index] += (totals[index] if totals else 0) - (before[index] if before else 0)
                 gauge.set(self._sums[index])
 
 
 def _per_sync(prefix: str, what: str) -> Family:
-    return Family(f"{prefix}endpoints_{what}_per_sync", f"Endpoints {what} by one look.", "histogram", (), PER_SYNC)
+    return Family(
+        f"{prefix}endpoints_{what}_per_sync",
+        f"Number of endpoints {what} in one sync of a service.",
+        "histogram",
+        (),
+        PER_SYNC,
+    )
 
 
 _TOTALS = {
-    "endpoints_desired": "Endpoints there should be.",
-    "num_endpoint_slices": "Slices there are.",
-    "desired_endpoint_slices": "Slices it would take if all were full.",
+    "endpoints_desired": "Number of desired endpoints.",
+    "num_endpoint_slices": "Number of EndpointSlices.",
+    "desired_endpoint_slices": "Number of EndpointSlices that would suffice if all were full.",
 }
 
 

@@ -96,10 +96,10 @@ def arrange(
     added = removed = 0
     for group, endpoints in wanted.items():
         slices = groups.pop(group, [])
-        held, made, new = _pack(slices, endpoints, limit, is_due)
+        held, fresh, new = _pack(slices, endpoints, limit, is_due)
         spare += [slice_ for slice_, kept in zip(slices, held, strict=True) if not kept]
         drafts += [SliceDraft(slice_, group, tuple(kept)) for slice_, kept in zip(slices, held, strict=True) if kept]
-        drafts += [SliceDraft(None, group, tuple(part)) for part in made]
+        drafts += [SliceDraft(None, group, tuple(part)) for part in fresh]
         added += new
         removed += sum(len(s.endpoints or ()) for s in slices) + new - len(endpoints)
     for slices in groups.values():
@@ -117,6 +117,23 @@ def _pack(
     is_due: Callable[[EndpointSlice], bool],
 ) -> tuple[list[list[Endpoint]], list[list[Endpoint]], int]:
     """Return the endpoints of each present slice, those of new slices, and the number of new endpoints of one group."""
+    held, new = _keep(slices, endpoints, limit)
+    if not new:
+        return held, [], 0
+    count = len(new)
+    is_touched = [is_due(s) or tuple(kept) != (s.endpoints or ()) for s, kept in zip(slices, held, strict=True)]
+    for index in sorted(range(len(held)), key=lambda i: -len(held[i])):
+        if is_touched[index]:
+            room = limit - len(held[index])
+            held[index] += new[:room]
+            del new[:room]
+    return held, _place(new, [one for one, touched in zip(held, is_touched, strict=True) if not touched], limit), count
+
+
+def _keep(
+    slices: Iterable[EndpointSlice], endpoints: Mapping[SliceIdentity, Endpoint], limit: int
+) -> tuple[list[list[Endpoint]], list[Endpoint]]:
+    """Return the endpoints that stay in each slice, updated, and those that are in no slice, in order."""
     left = dict(endpoints)
     held: list[list[Endpoint]] = []
     for slice_ in slices:
@@ -126,26 +143,21 @@ def _pack(
             if name in left and len(kept) < limit:
                 kept.append(left.pop(name))
         held.append(kept)
-    if not left:
-        return held, [], 0
-    new = [left[name] for name in sorted(left)]
-    count = len(new)
-    is_touched = [is_due(s) or tuple(kept) != (s.endpoints or ()) for s, kept in zip(slices, held, strict=True)]
-    for index in sorted(range(len(held)), key=lambda i: -len(held[i])):
-        if is_touched[index]:
-            room = limit - len(held[index])
-            held[index] += new[:room]
-            del new[:room]
-    made: list[list[Endpoint]] = []
+    return held, [left[name] for name in sorted(left)]
+
+
+def _place(new: list[Endpoint], untouched: Sequence[list[Endpoint]], limit: int) -> list[list[Endpoint]]:
+    """Return the endpoints of new slices. The last ones go to the fullest untouched slice in which they all fit."""
+    fresh: list[list[Endpoint]] = []
     while new:
         room = limit - len(new)
-        fitting = [i for i in range(len(held)) if len(held[i]) <= room and not is_touched[i]] if room > 0 else []
+        fitting = [held for held in untouched if len(held) <= room] if room > 0 else []
         if fitting:
-            held[max(fitting, key=lambda i: len(held[i]))] += new
+            max(fitting, key=len).extend(new)
             break
-        made.append(new[:limit])
+        fresh.append(new[:limit])
         del new[:limit]
-    return held, made, count
+    return fresh
 
 
 def _reuse(

@@ -11,7 +11,7 @@ BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 
 
 _OPERATIONS = Family(
     "storage_operation_duration_seconds",
-    "How long operations on volumes took.",
+    "Seconds spent in operations on volumes.",
     "histogram",
     ("volume_plugin", "operation_name", "status", "migrated"),
     BUCKETS,

@@ -28,7 +28,7 @@ from controller_manager.framework import Informer, Informers, Key
 from .claims import claim_name, is_for_pod
 from .csi_migration import (
     MANY,
-    MOVED_SOURCES,
+    MIGRATED_SOURCES,
     READ_ONLY,
     CSISource,
     Untranslatable,
@@ -41,8 +41,8 @@ from .csi_migration import (
 CSI = f"{PLATFORM_DOMAIN}/csi"
 FC = f"{PLATFORM_DOMAIN}/fc"
 ISCSI = f"{PLATFORM_DOMAIN}/iscsi"
-ATTACHABLE_SOURCES = ("iscsi", "fc", "flex_volume", *MOVED_SOURCES)
-_OF_DRIVERS = f"{PLATFORM_DOMAIN}/"
+ATTACHABLE_SOURCES = ("iscsi", "fc", "flex_volume", *MIGRATED_SOURCES)
+_OPTION_PREFIX = f"{PLATFORM_DOMAIN}/"
 
 
 class VolumeSpec(NamedTuple):
@@ -103,11 +103,11 @@ def spec_of_volume(volume: PersistentVolume, *, read_only: bool = False) -> Volu
     if spec.csi is not None:
         return _csi(spec.csi.driver, spec.csi.volume_handle, title)._replace(volume=title, exclusive=exclusive)
     try:
-        moved = translate_volume(volume)
+        migrated = translate_volume(volume)
     except Untranslatable:
         return None
-    if moved is not None:
-        return _moved(moved)._replace(volume=title)
+    if migrated is not None:
+        return _migrated(migrated)._replace(volume=title)
     found = _of_fabric(spec, title) or _of_flex(spec, title, read_only=read_only)
     return found._replace(exclusive=exclusive) if found is not None else None
 
@@ -115,11 +115,11 @@ def spec_of_volume(volume: PersistentVolume, *, read_only: bool = False) -> Volu
 def spec_of_inline(volume: Volume, namespace: str) -> VolumeSpec | None:
     """Return the attachable volume of an inline volume of a pod, or None."""
     try:
-        moved = translate_inline(volume, namespace)
+        migrated = translate_inline(volume, namespace)
     except Untranslatable:
         return None
-    if moved is not None:
-        return _moved(moved)._replace(inline=inline_spec(moved))
+    if migrated is not None:
+        return _migrated(migrated)._replace(inline=inline_spec(migrated))
     return _of_fabric(volume, volume.name) or _of_flex(volume, volume.name)
 
 
@@ -127,7 +127,7 @@ def _csi(driver: str, handle: str, title: str) -> VolumeSpec:
     return VolumeSpec(f"{CSI}/{driver}^{handle}", CSI, title, driver, handle)
 
 
-def _moved(source: CSISource) -> VolumeSpec:
+def _migrated(source: CSISource) -> VolumeSpec:
     modes = source.access_modes
     exclusive = bool(modes) and not {MANY, READ_ONLY}.intersection(modes)
     return _csi(source.driver, source.handle, source.title)._replace(exclusive=exclusive, migrated=True)
@@ -154,9 +154,11 @@ def _of_flex(volume: VolumeSources, title: str, *, read_only: bool = False) -> V
     if flex is None:
         return None
     options = {
-        f"{_OF_DRIVERS}fsType": flex.get("fsType", ""),
-        f"{_OF_DRIVERS}pvOrVolumeName": title,
-        f"{_OF_DRIVERS}readwrite": "ro" if read_only or (isinstance(volume, Volume) and flex.get("readOnly")) else "rw",
+        f"{_OPTION_PREFIX}fsType": flex.get("fsType", ""),
+        f"{_OPTION_PREFIX}pvOrVolumeName": title,
+        f"{_OPTION_PREFIX}readwrite": "ro"
+        if read_only or (isinstance(volume, Volume) and flex.get("readOnly"))
+        else "rw",
         **(flex.get("options") or {}),
     }
     driver = flex.get("driver", "")

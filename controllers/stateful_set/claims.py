@@ -41,7 +41,7 @@ def _new_claim(
     owner: StatefulSet, template: PersistentVolumeClaimTemplate, ordinal: int, references: tuple[OwnerReference, ...]
 ) -> PersistentVolumeClaim:
     kind, meta = PERSISTENT_VOLUME_CLAIMS, template.metadata
-    made = ObjectMeta(
+    metadata = ObjectMeta(
         name=claim_name(owner, template, ordinal),
         namespace=owner.metadata.namespace,
         labels={**(meta.labels or {}), **(owner.spec.selector.match_labels or {})},
@@ -50,7 +50,7 @@ def _new_claim(
         owner_references=(*meta.owner_references, *references),
     )
     spec = template.spec if bytes(template.spec) not in (b"", b"null") else {}
-    data = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": made, "spec": spec}
+    data = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
     return PersistentVolumeClaim.decode(msgspec.json.encode(data))
 
 

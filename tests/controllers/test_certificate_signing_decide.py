@@ -84,7 +84,12 @@ def test_signing_flags_require_complete_pairs(files: dict[str, str], problems: l
     [
         (NODE_CLIENT, NODE, CLIENT_USAGES, ""),
         (NODE_CLIENT, NODE, ("client auth", "digital signature"), ""),
-        (NODE_CLIENT, NODE, ("client auth",), "the usages must be digital signature, client auth and maybe key enciph"),
+        (
+            NODE_CLIENT,
+            NODE,
+            ("client auth",),
+            "the usages must be digital signature, client auth and optionally key enciph",
+        ),
         (NODE_CLIENT, NODE, ("client auth", "key encipherment"), "the usages must be"),
         (NODE_CLIENT, NODE, (*CLIENT_USAGES, "server auth"), "the usages must be"),
         (NODE_CLIENT, NODE, (), "the usages must be"),
@@ -109,11 +114,26 @@ def test_signing_flags_require_complete_pairs(files: dict[str, str], problems: l
         (API_CLIENT, Asked("jane", ("dev",), {"DNS": ("x",)}), CLIENT_USAGES, ""),
         (API_CLIENT, Asked(), ("client auth",), ""),
         (API_CLIENT, Asked(), ("digital signature",), "a client certificate needs the usage client auth"),
-        (API_CLIENT, Asked(), (*CLIENT_USAGES, "server auth"), "a client certificate is not for the usage server auth"),
+        (
+            API_CLIENT,
+            Asked(),
+            (*CLIENT_USAGES, "server auth"),
+            "a client certificate must not have the usage server auth",
+        ),
         (LEGACY_UNKNOWN, Asked(), (), ""),
         (LEGACY_UNKNOWN, Asked("x", ("dev",)), ("cert sign", "any"), ""),
-        (LEGACY_UNKNOWN, Asked("x", ("dev", "system:masters")), ("any",), "no member of system:masters"),
-        (API_CLIENT, Asked("x", ("system:masters", "dev")), CLIENT_USAGES, "no member of system:masters"),
+        (
+            LEGACY_UNKNOWN,
+            Asked("x", ("dev", "system:masters")),
+            ("any",),
+            "no certificate is issued to members of system:masters",
+        ),
+        (
+            API_CLIENT,
+            Asked("x", ("system:masters", "dev")),
+            CLIENT_USAGES,
+            "no certificate is issued to members of system:masters",
+        ),
         (
             NODE_SERVING,
             Asked("system:node:n1", ("system:nodes", "system:masters"), {"DNS": ("n",)}),
@@ -206,10 +226,10 @@ sFZ04CmP87muRQIhAJ+8SvnNHn44vwA5ou8kf+Opzy7FStv/zdomRURnWAND
         (lambda: b"", "cannot be read"),
         (lambda: b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "cannot be read"),
         (lambda: authority().certificate, "cannot be read"),
-        (lambda: WEAK, "1024 bits at least, and this one has 512"),
+        (lambda: WEAK, "has 512 bits, and at least 1024 are required"),
         (lambda: request_pem(key=key_of_kind("secp256k1")), "curve secp256k1"),
         (lambda: request_pem(key=key_of_kind("ed448")), "must be RSA, ECDSA or Ed25519"),
-        (lambda: forged(), "not signed with the key that it brings"),
+        (lambda: forged(), "does not match its public key"),
     ],
     ids=["empty", "garbage", "certificate", "weak", "curve", "kind", "forged"],
 )
@@ -223,7 +243,7 @@ def test_sha1_request_with_valid_signature_is_accepted(pem: bytes) -> None:
     assert asked_for(read_request(pem)) == Asked("system:node:n1", ("system:nodes",))
     der = x509.load_pem_x509_csr(pem).public_bytes(Encoding.DER)
     forged = b64encode(der.replace(b"system:node:n1", b"system:node:n2"))
-    with pytest.raises(UnusableRequest, match="not signed with the key that it brings"):
+    with pytest.raises(UnusableRequest, match="does not match its public key"):
         read_request(b"-----BEGIN CERTIFICATE REQUEST-----\n%s\n-----END CERTIFICATE REQUEST-----\n" % forged)
 
 

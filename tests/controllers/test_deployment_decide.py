@@ -559,3 +559,34 @@ def test_paused_condition_by_state(paused: bool, known: str | None, reason: str 
     assert (found.reason if found else None) == reason
     assert found is None or found.status == "Unknown"
     assert pause_condition(deployment(paused=paused, status=status), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("newest", "old", "messages"),
+    [
+        pytest.param(
+            (3, 3),
+            (0, 0),
+            ["Deployment has minimum availability.", 'ReplicaSet "n" has successfully progressed.'],
+            id="complete",
+        ),
+        pytest.param(
+            (2, 0),
+            (1, 1),
+            ["Deployment does not have minimum availability.", 'ReplicaSet "n" is progressing.'],
+            id="progressing",
+        ),
+        pytest.param(
+            (1, 0),
+            (3, 3),
+            ["Deployment has minimum availability.", 'ReplicaSet "n" has timed out progressing.'],
+            id="timed out",
+        ),
+    ],
+)
+def test_condition_messages_are_those_of_kubernetes(
+    newest: tuple[int, int], old: tuple[int, int], messages: list[str]
+) -> None:
+    before = replace(BEFORE, conditions=(progress("ReplicaSetUpdated"),))
+    _, status = rolled(before, sized("n", *newest), sized("a", *old))
+    assert sorted(one.message for one in status.conditions) == messages

@@ -329,3 +329,26 @@ def test_running_pods_of_failed_job_count_as_failed() -> None:
 def test_malformed_completion_index_is_none() -> None:
     odd = [pod("a", annotations={COMPLETION_INDEX: text}) for text in ("", "x", "-1", "1.5")]
     assert [index_of(one) for one in odd] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("made", "failed", "message"),
+    [
+        (job(backoffLimit=0), pod("a", "Failed"), "Job has reached the specified backoff limit"),
+        (
+            job(activeDeadlineSeconds=9, status={"startTime": ago(9)}),
+            pod("a"),
+            "Job was active longer than specified deadline",
+        ),
+        (
+            job(podFailurePolicy=FAIL_ON_42),
+            pod("a", "Failed", code=42),
+            "Container main for pod default/a failed with exit code 42 matching FailJob rule at index 0",
+        ),
+        (indexed(successPolicy=ANY_ONE), pod("a", "Succeeded", 1), "Matched rules at index 0"),
+    ],
+)
+def test_ending_messages_are_those_of_kubernetes(made: Job, failed: Pod, message: str) -> None:
+    found = ending_of(seen(made, failed))
+    assert found is not None
+    assert found.message == message

@@ -216,7 +216,7 @@ async def test_replica_bounds_apply_without_metrics(replicas: int, wanted: int, 
         ({"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}, "other"),
         ({"apiVersion": "apps/v1", "kind": "Spaceship", "name": "web"}, "Spaceship"),
         ({"apiVersion": "batch/v1", "kind": "Deployment", "name": "web"}, "Deployment"),
-        ({"apiVersion": "batch/v1", "kind": "CronJob", "name": "web"}, "scaled"),
+        ({"apiVersion": "batch/v1", "kind": "CronJob", "name": "web"}, "no scale subresource"),
     ],
 )
 async def test_missing_target_is_reported(reference: dict[str, str], why: str) -> None:

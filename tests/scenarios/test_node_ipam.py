@@ -98,8 +98,8 @@ async def test_node_ranges_match_recorded_steps(row: dict[str, Any]) -> None:
     ("argv", "problem"),
     [
         (["--cidr-allocator-type=CloudAllocator"], "--cidr-allocator-type: must be RangeAllocator"),
-        (["--service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16"], "must be one range, or one of each family"),
-        ([*ALLOCATE, "--node-cidr-mask-size-ipv6=64"], "--node-cidr-mask-size-ipv6 needs an IPv6 range"),
+        (["--service-cluster-ip-range=10.0.0.0/16,10.1.0.0/16"], "must be one CIDR, or one of each IP family"),
+        ([*ALLOCATE, "--node-cidr-mask-size-ipv6=64"], "--node-cidr-mask-size-ipv6 needs an IPv6 CIDR"),
         ([*ALLOCATE, "--node-cidr-mask-size=33"], "--node-cidr-mask-size must be from 16 to 32"),
         (["--allocate-node-cidrs", "--cluster-cidr=0.0.0.0/0", "--node-cidr-mask-size=25"], "must be from 0 to 24"),
         (["--allocate-node-cidrs", "--cluster-cidr=fd00::/47"], "--node-cidr-mask-size must be from 47 to 63"),

@@ -27,9 +27,9 @@ def test_only_external_cloud_volume_plugin_has_no_effect():
         (["--cluster-cidr=pods"], ["'pods' does not appear to be an IPv4 or IPv6 network"]),
         (
             ["--cluster-cidr=10.0.0.0/8,11.0.0.0/8"],
-            ["must be one range, or one of each family, got '10.0.0.0/8,11.0.0"],
+            ["must be one CIDR, or one of each IP family, got '10.0.0.0/8,11.0.0"],
         ),
-        (["--service-cluster-ip-range=::/0,::/1"], ["must be one range, or one of each family, got '::/0,::/1'"]),
+        (["--service-cluster-ip-range=::/0,::/1"], ["must be one CIDR, or one of each IP family, got '::/0,::/1'"]),
         (
             [
                 "--allocate-node-cidrs",
@@ -41,15 +41,15 @@ def test_only_external_cloud_volume_plugin_has_no_effect():
         ),
         (
             ["--allocate-node-cidrs", "--node-cidr-mask-size=24", "--cluster-cidr=10.0.0.0/8,fd00::/48"],
-            ["--node-cidr-mask-size cannot be given with two ranges in --cluster-cidr, but one for each family"],
+            ["--node-cidr-mask-size cannot be given with two CIDRs in --cluster-cidr; give one for each IP family"],
         ),
         (
             ["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/25"],
-            ["--node-cidr-mask-size must be from 25 to 32 for --cluster-cidr=10.0.0.0/25, and is 24"],
+            ["--node-cidr-mask-size must be from 25 to 32 for --cluster-cidr=10.0.0.0/25, not 24"],
         ),
         (
             ["--allocate-node-cidrs", "--cluster-cidr=fd00::/47"],
-            ["--node-cidr-mask-size must be from 47 to 63 for --cluster-cidr=fd00::/47, and is 64"],
+            ["--node-cidr-mask-size must be from 47 to 63 for --cluster-cidr=fd00::/47, not 64"],
         ),
         (["--cloud-provider=aws"], ["--cloud-provider must be empty or external, got 'aws'"]),
         (["--node-monitor-grace-period=5s"], ["--node-monitor-grace-period must be more than --node-monitor-period"]),
