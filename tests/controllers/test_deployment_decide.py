@@ -588,5 +588,5 @@ def test_condition_messages_are_those_of_kubernetes(
     newest: tuple[int, int], old: tuple[int, int], messages: list[str]
 ) -> None:
     before = replace(BEFORE, conditions=(progress("ReplicaSetUpdated"),))
-    _, status = rolled(before, sized("n", *newest), sized("a", *old))
+    _, status = roll_out(before, replica_set("n", *newest), replica_set("a", *old))
     assert sorted(one.message for one in status.conditions) == messages

@@ -349,6 +349,6 @@ def test_malformed_completion_index_is_none() -> None:
     ],
 )
 def test_ending_messages_are_those_of_kubernetes(made: Job, failed: Pod, message: str) -> None:
-    found = ending_of(seen(made, failed))
+    found = ending_of(observed(made, failed))
     assert found is not None
     assert found.message == message
