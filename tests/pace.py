@@ -1,8 +1,11 @@
-"""Limits of CPU time that hold on a slow or busy machine, too."""
+"""The pace of time in tests: limits of CPU time on a slow or busy machine, and slices of long work."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from time import process_time
+from typing import Any
 
 USUAL_PACE = 0.015
 """Seconds of CPU that a known amount of work takes where the documented figures hold."""
@@ -25,3 +28,9 @@ def cpu_limit(seconds: float) -> Iterator[None]:
     yield
     spent = process_time() - before
     assert spent < seconds * slowness()
+
+
+def end_slices_at_each_look() -> None:
+    """Advance the precise clock of the running loop by a millisecond at each look, so that every slice is over."""
+    loop: Any = asyncio.get_running_loop()
+    loop.precise_time = count(0.0, 0.001).__next__

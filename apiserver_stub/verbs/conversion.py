@@ -54,7 +54,7 @@ class ConvertedRows:
     async def convert(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows in the served version. Raises the converter's errors and `TooManyRequests`."""
         found = self._known(rows)
-        missing = [row for row in rows if row not in found]
+        missing = [row for row in dict.fromkeys(rows) if row not in found]  # a state is also the one before the next
         theirs = {row: self._under_way[row] for row in missing if row in self._under_way}
         await self._lead([row for row in missing if row not in theirs], found)
         for row, future in theirs.items():

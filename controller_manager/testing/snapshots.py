@@ -8,6 +8,7 @@ from typing import Any
 from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.storage.memory import MemoryRows, MemorySnapshot
 from apiserver_stub.watch_cache.collection import Snapshot
+from controller_manager.common.base.fair_loop import forget_slice
 from controller_manager.testing.replica import Replica
 from controller_manager.testing.virtual import VirtualLoop, random_state_of
 
@@ -29,6 +30,7 @@ class Clock:
         """Set the wall clock of the running loop, which must be virtual. The loop's own time does not change."""
         loop = _virtual_loop()
         loop.epoch = self.wall_time - loop.time()
+        forget_slice()
 
     def set_chance(self, seed: int | None) -> None:
         """Set the random state of the running loop, which must be virtual, to the stored one, or that of `seed`."""

@@ -6,12 +6,12 @@ iteration what else ran in that iteration. The callback is scheduled only while 
 """
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from controller_manager.common.base.clock import precise_clock
 
@@ -31,6 +31,7 @@ _SETTLED = 0.0002
 _QUIET, _FORGET = 0.00002, 1.01
 _MOST_OWED = 0.005  # limit in seconds of the debt of long work; a machine that pauses makes a slice long
 _RATIO = _SHARE / (1 - _SHARE)
+_NEVER = float("-inf")
 _REMEMBERED = 1024  # number of callers without work whose usage is remembered
 
 
@@ -220,13 +221,8 @@ class Share:
 _CURRENT: ContextVar[Share | None] = ContextVar("share of the slices", default=None)
 
 
-class _Turn(threading.local):
-    """The slice of the tasks without a share, by thread: when it is over."""
-
-    until = 0.0
-
-
-_TURN = _Turn()
+_BEGAN: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+"""By loop: when the slice of its tasks without a share began."""
 
 
 async def give_way() -> None:
@@ -240,10 +236,15 @@ async def give_way() -> None:
     if share is not None:
         await share.give_way()
         return
-    clock = precise_clock()
-    if not 0 < _TURN.until - clock() <= SLICE:
+    loop, clock = asyncio.get_running_loop(), precise_clock()
+    if not 0 <= clock() - _BEGAN.get(loop, _NEVER) < SLICE:
         await asyncio.sleep(0)
-        _TURN.until = clock() + SLICE
+        _BEGAN[loop] = clock()
+
+
+def forget_slice() -> None:
+    """End the slice of the tasks without a share of the running loop, so that what follows does not depend on it."""
+    _BEGAN.pop(asyncio.get_running_loop(), None)
 
 
 def share_beside() -> Share | None:

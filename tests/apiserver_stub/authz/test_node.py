@@ -22,6 +22,7 @@ from controller_manager.common.base.registry import Registry
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import NO_OPINION, AuthorizerAttributes, Decision, Selectors
 from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.pace import end_slices_at_each_look
 
 Tree = dict[str, Any]
 DATA = [json.loads(line) for line in (Path(__file__).parent / "data/node.jsonl").read_text().splitlines()]
@@ -126,6 +127,7 @@ async def test_graph_follows_pod_changes(cluster: Cluster) -> None:
 
 
 async def test_graph_is_read_at_first_request_of_a_node(cluster: Cluster) -> None:
+    end_slices_at_each_look()
     for number in range(100, 1000):
         await cluster.put(pod(f"p-{number}", "n1", f"s-{number}"))
     asked = [asyncio.ensure_future(cluster.allows("secrets", "ns", f"s-{number}")) for number in (100, 998, 999)]

@@ -15,6 +15,7 @@ from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.common.api.wire import Request, Response
 from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.pace import end_slices_at_each_look
 
 CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
 LARGE = b"0123456789abcdef" * 8193  # one byte more than the minimum
@@ -83,6 +84,7 @@ def test_compressed_body_round_trips(pieces: list[tuple[bytes, int]]) -> None:
 
 
 async def test_compression_yields_to_the_event_loop() -> None:
+    end_slices_at_each_look()
     turns = 0
 
     async def others() -> None:

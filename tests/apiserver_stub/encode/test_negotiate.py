@@ -41,6 +41,7 @@ from tests.apiserver_stub.encode.negotiation import (
     from_protobuf,
     pod,
 )
+from tests.pace import end_slices_at_each_look
 
 
 def collection(objects: list[bytes], token: str = "", remaining: int | None = None) -> Items:
@@ -226,6 +227,7 @@ async def test_any_list_equals_its_chunks(accept: str, sizes: list[int]) -> None
      (PROTOBUF, 10, 1 << 20, 10), (CBOR, 10, 1 << 20, 10), (AS_TABLE, 10, 1 << 20, 10)],
 )  # fmt: skip
 async def test_long_list_yields_to_the_event_loop(accept: str, count: int, size: int, breaths: int) -> None:
+    end_slices_at_each_look()
     items, turns = collection([pod(str(n), size) for n in range(count)]), 0
 
     async def others() -> None:

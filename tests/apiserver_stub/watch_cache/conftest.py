@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,12 +26,6 @@ def body(text: str = "") -> bytes:
 
 def content(store: WatchCache, resource: str = "pods") -> dict[str, int]:
     return {row.key: row.revision for row in store.snapshot(resource).items()}
-
-
-def advance_clock_at_each_look() -> None:
-    """Let each look at the precise clock of the running loop find it a millisecond later."""
-    loop: Any = asyncio.get_running_loop()
-    loop.precise_time = count(0.0, 0.001).__next__
 
 
 async def ready() -> None:

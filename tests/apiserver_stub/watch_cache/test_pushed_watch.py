@@ -13,8 +13,9 @@ from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
 from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.base.fair_loop import Share, Slices
-from tests.apiserver_stub.watch_cache.conftest import advance_clock_at_each_look, ready
+from tests.apiserver_stub.watch_cache.conftest import ready
 from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
+from tests.pace import end_slices_at_each_look
 
 pytestmark = pytest.mark.virtual
 
@@ -108,7 +109,7 @@ async def test_bookmarks_are_pushed_and_other_events_read(cluster: Cluster) -> N
 
 
 async def test_streams_send_changes_that_collected_together(cluster: Cluster) -> None:
-    advance_clock_at_each_look()
+    end_slices_at_each_look()
     Share(Slices(asyncio.get_running_loop())).enter()
     watches = [pushed(cluster, start=1) for _ in range(100)]
     await ready()
@@ -122,7 +123,7 @@ async def test_streams_send_changes_that_collected_together(cluster: Cluster) ->
 
 
 async def test_streams_give_way_to_requests_between_pushes(cluster: Cluster) -> None:
-    advance_clock_at_each_look()
+    end_slices_at_each_look()
     Share(Slices(asyncio.get_running_loop())).enter()
     watches = [pushed(cluster, start=1) for _ in range(100)]
     await ready()

@@ -11,8 +11,9 @@ from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.stream import WatchStream
 from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.common.api.selectors import FieldSelector, LabelSelector
-from tests.apiserver_stub.watch_cache.conftest import advance_clock_at_each_look, ready
+from tests.apiserver_stub.watch_cache.conftest import ready
 from tests.apiserver_stub.watch_cache.watch_readers import Cluster, WatchReader
+from tests.pace import end_slices_at_each_look
 
 pytestmark = pytest.mark.virtual
 
@@ -258,7 +259,7 @@ async def test_close_without_pending_read_leaves_no_timer(cluster: Cluster) -> N
 async def test_scan_without_matches_yields_to_the_event_loop(cluster: Cluster) -> None:
     for number in range(5000):
         await cluster.put(f"ns/{number}")
-    advance_clock_at_each_look()
+    end_slices_at_each_look()
     seen = cluster.watch(labels=LabelSelector.parse("app=web"), initial_end=True)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -291,7 +292,7 @@ async def test_pending_events_are_joined_into_limited_chunks(cluster: Cluster) -
 async def test_long_backlog_yields_to_the_event_loop(cluster: Cluster) -> None:
     for number in range(90):
         await cluster.put(f"ns/{number:02}", text="x" * 140_000)
-    advance_clock_at_each_look()
+    end_slices_at_each_look()
     stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1))
     seen: list[int] = []
 
