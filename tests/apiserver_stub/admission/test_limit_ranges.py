@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.plugins.limit_ranges import exceeded, fill
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.http_api.conftest import Api, started
 
 NAMESPACE = "/api/v1/namespaces/default"
 

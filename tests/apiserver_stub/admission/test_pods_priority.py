@@ -7,7 +7,7 @@ import pytest
 
 from apiserver_stub.admission.plugins.pods import PriorityClass, default_of, prioritized
 from controller_manager.common.api.model import ObjectMeta
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.http_api.conftest import Api, started
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PODS = "/api/v1/namespaces/default/pods"

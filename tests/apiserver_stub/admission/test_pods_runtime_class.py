@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.plugins.pods import with_class
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.http_api.conftest import Api, started
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 PODS = "/api/v1/namespaces/default/pods"

@@ -12,7 +12,7 @@ from apiserver_stub.admission.plugins.quotas import ResourceQuotas
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.common.api.errors import Forbidden
 from controller_manager.common.serving.authentication import User
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.http_api.conftest import Api, started
 
 T = TypeVar("T")
 NAMESPACE = "/api/v1/namespaces/default"

@@ -7,7 +7,7 @@ import pytest
 
 from apiserver_stub.admission.plugins.service_accounts import with_account
 from controller_manager.common.base.clock import monotonic
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.http_api.conftest import Api, started
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 NAMESPACE = "/api/v1/namespaces/default"

@@ -17,7 +17,7 @@ from controller_manager.common.api.selectors import MOST_CONDITIONS, FieldSelect
 from controller_manager.common.api.wire import Request
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import NO_SELECTORS
-from tests.http_api.conftest import started
+from tests.apiserver_stub.http_api.conftest import started
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.jsonl").read_text().splitlines()]
 
