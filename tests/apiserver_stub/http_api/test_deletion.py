@@ -13,12 +13,12 @@ HOLD = "example.org/hold"
 
 async def create_with_finalizers(api: Any, *finalizers: str) -> Any:
     body = {"metadata": {"name": "a", "finalizers": list(finalizers)}}
-    return (await api.ask("POST", CONFIGS, body)).tree
+    return (await api.post(CONFIGS, body)).tree
 
 
 async def pod(api: Any, grace: int = 30, **metadata: Any) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n", "terminationGracePeriodSeconds": grace}
-    made = await api.ask("POST", PODS, {"metadata": {"name": "p", **metadata}, "spec": spec})
+    made = await api.post(PODS, {"metadata": {"name": "p", **metadata}, "spec": spec})
     assert made.status == 201
 
 
@@ -161,13 +161,13 @@ async def test_collection_is_deleted_by_selector(api: Any) -> None:
 
 async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
     """Rule 2: the namespace is marked and waits until its content is deleted; nothing can be created in it."""
-    await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "gone"}})
     assert (await api.delete("/api/v1/namespaces/gone")).tree["status"]["phase"] == "Terminating"
-    refused = await api.ask("POST", "/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "late"}})
+    refused = await api.post("/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "late"}})
     assert (refused.status, refused.tree["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
     left = (await api.get("/api/v1/namespaces/gone")).tree
     left["spec"]["finalizers"] = []
-    assert (await api.ask("PUT", "/api/v1/namespaces/gone/finalize", left)).status == 200
+    assert (await api.put("/api/v1/namespaces/gone/finalize", left)).status == 200
     assert (await api.get("/api/v1/namespaces/gone")).status == 404
 
 
@@ -182,9 +182,9 @@ async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
         {},
     ],
 )
-async def test_unsafe_delete_is_for_unreadable_objects_only(serve: Any, more: Any) -> None:
+async def test_unsafe_delete_is_for_unreadable_objects_only(started: Any, more: Any) -> None:
     """Delete options: no other option may be set, and a readable object is never removed."""
-    async with serve("--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as api:
+    async with started("--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as api:
         await api.config("a")
         options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True, **more}
         assert 400 <= (await api.delete(f"{CONFIGS}/a", options)).status < 500
@@ -198,5 +198,5 @@ async def test_delete_of_system_priority_class_is_forbidden(api: Any) -> None:
         refused = await api.delete(f"{classes}/system-node-critical{query}")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
     assert (await api.get(f"{classes}/system-node-critical")).status == 200
-    await api.ask("POST", classes, {"metadata": {"name": "mine"}, "value": 1})
+    await api.post(classes, {"metadata": {"name": "mine"}, "value": 1})
     assert (await api.delete(f"{classes}/mine")).status == 200

@@ -29,7 +29,7 @@ async def test_dry_run_returns_result_and_writes_nothing(
     api: Any, dry: str, method: str, url: str, body: Any, form: str, status: int
 ) -> None:
     """Rules 1 and 2: the object as it would be, the usual status, and nothing persisted."""
-    before = await api.config("a", m="old")
+    before = await api.config("a", data={"m": "old"})
     revision = api.server.store.revision
     headers = {"content_type": f"application/{form}"} if form else {}
     answer = await api.ask(
@@ -57,7 +57,7 @@ async def test_delete_supports_dry_run(api: Any, dry: str, url: str) -> None:
 @pytest.mark.parametrize("dry", ["dryRun=Some", "dryRun=all", "dryRun=true"])
 async def test_other_values_are_rejected(api: Any, dry: str) -> None:
     """Rule 2: an empty value and `All` are accepted."""
-    answer = await api.ask("POST", f"{CONFIGS}?{dry}", BODY)
+    answer = await api.post(f"{CONFIGS}?{dry}", BODY)
     assert answer.status in (400, 422)
     assert (await api.get(f"{CONFIGS}/a")).status == 404
 
@@ -82,24 +82,24 @@ async def test_every_stage_but_storage_runs(api: Any, method: str, url: str, bod
 async def test_generated_values_are_returned_but_not_stored(api: Any) -> None:
     """Rule 4: names, times, uids and addresses are generated; a real request gets others."""
     body = {"metadata": {"generateName": "a-"}, "spec": {"ports": [{"port": 80}], "type": "NodePort"}}
-    tried = (await api.ask("POST", f"{SERVICES}?dryRun=All", body)).tree
+    tried = (await api.post(f"{SERVICES}?dryRun=All", body)).tree
     assert tried["metadata"]["name"].startswith("a-")
     assert tried["metadata"]["uid"]
     assert tried["spec"]["clusterIP"]
     assert tried["spec"]["ports"][0]["nodePort"]
     again = {"metadata": {"name": "b"}, "spec": {"clusterIP": tried["spec"]["clusterIP"], "ports": [{"port": 80}]}}
-    assert (await api.ask("POST", SERVICES, again)).status == 201
+    assert (await api.post(SERVICES, again)).status == 201
 
 
 async def test_subresources_support_dry_run(api: Any) -> None:
     """Rule 1 on subresources: status, binding, eviction."""
-    await api.ask("POST", PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
     revision = api.server.store.revision
     status = await api.patch(f"{PODS}/p/status?dryRun=All", {"status": {"phase": "Running"}})
     assert status.tree["status"]["phase"] == "Running"
     binding = {"metadata": {"name": "p"}, "target": {"name": "n"}}
-    assert (await api.ask("POST", f"{PODS}/p/binding?dryRun=All", binding)).status == 201
-    assert (await api.ask("POST", f"{PODS}/p/eviction?dryRun=All", {"metadata": {"name": "p"}})).status == 201
+    assert (await api.post(f"{PODS}/p/binding?dryRun=All", binding)).status == 201
+    assert (await api.post(f"{PODS}/p/eviction?dryRun=All", {"metadata": {"name": "p"}})).status == 201
     assert api.server.store.revision == revision
 
 

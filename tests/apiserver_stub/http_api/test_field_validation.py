@@ -28,7 +28,7 @@ def pod(**more: Any) -> dict[str, Any]:
 )
 async def test_types_are_always_checked(api: Any, level: str, spec: Any, field: str) -> None:
     """Rule 1: a value of another type is an error at every level, and names the field."""
-    answer = await api.ask("POST", f"{PODS}?fieldValidation={level}", {"metadata": {"name": "p"}, "spec": spec})
+    answer = await api.post(f"{PODS}?fieldValidation={level}", {"metadata": {"name": "p"}, "spec": spec})
     assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
     assert field in answer.tree["message"]
 
@@ -36,7 +36,7 @@ async def test_types_are_always_checked(api: Any, level: str, spec: Any, field: 
 async def test_missing_required_fields_are_reported(api: Any) -> None:
     """Rule 1: omitting a required field is an error; all causes come at once."""
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"image": "i"}, {}]}}
-    answer = await api.ask("POST", PODS, body)
+    answer = await api.post(PODS, body)
     assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
     causes = {(cause["field"], cause["reason"]) for cause in answer.tree["details"]["causes"]}
     assert {(f"spec.containers[{i}].name", "FieldValueRequired") for i in (0, 1)} <= causes
@@ -45,7 +45,7 @@ async def test_missing_required_fields_are_reported(api: Any) -> None:
 
 async def test_ignore_drops_unknown_fields(api: Any) -> None:
     """Rules 2 and 3, Ignore: without a warning."""
-    answer = await api.ask("POST", f"{PODS}?fieldValidation=Ignore", pod(more=1))
+    answer = await api.post(f"{PODS}?fieldValidation=Ignore", pod(more=1))
     assert (answer.status, "warning" in answer.headers) == (201, False)
     assert not {"more"} & answer.tree.keys()
     assert "dream" not in answer.tree["spec"]
@@ -55,12 +55,12 @@ async def test_ignore_drops_unknown_fields(api: Any) -> None:
 @pytest.mark.parametrize("level", ["", "?fieldValidation=Warn", "?fieldValidation="])
 async def test_warn_reports_unknown_and_duplicate_fields(api: Any, level: str) -> None:
     """Rules 3 and 4, Warn (the default): one warning per unknown or duplicate field."""
-    answer = await api.ask("POST", f"{PODS}{level}", pod())
+    answer = await api.post(f"{PODS}{level}", pod())
     assert answer.status == 201
     assert answer.headers["warning"] == (
         '299 - "unknown field \\"spec.containers[0].imagen\\"", 299 - "unknown field \\"spec.dream\\""'
     )
-    again = await api.ask("POST", f"{PODS}{level}", DUPLICATE.replace(b'"p"', b'"q"'))
+    again = await api.post(f"{PODS}{level}", DUPLICATE.replace(b'"p"', b'"q"'))
     assert again.status == 201
     assert 'duplicate field \\"spec.containers[0].image\\"' in again.headers["warning"]
     assert 'duplicate field \\"metadata.labels.a\\"' in again.headers["warning"]
@@ -70,7 +70,7 @@ async def test_warn_reports_unknown_and_duplicate_fields(api: Any, level: str) -
 @pytest.mark.parametrize("body", [pod(), DUPLICATE], ids=["unknown", "duplicate"])
 async def test_strict_rejects_unknown_and_duplicate_fields(api: Any, body: Any) -> None:
     """Rules 3 and 4, Strict; Errors: 400 Bad Request."""
-    answer = await api.ask("POST", f"{PODS}?fieldValidation=Strict", body)
+    answer = await api.post(f"{PODS}?fieldValidation=Strict", body)
     assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
     expected = ["spec.containers[0].imagen", "spec.dream"] if body is not DUPLICATE else ["spec.containers[0].image"]
     assert all(f'"{path}"' in answer.tree["message"] for path in expected)
@@ -103,13 +103,13 @@ async def test_put_is_validated(api: Any) -> None:
     """Rule 4: on PUT."""
     await api.config("a")
     body = {"metadata": {"name": "a"}, "dream": 1}
-    assert (await api.ask("PUT", f"{CONFIGS}/a?fieldValidation=Strict", body)).status == 400
-    assert 'unknown field \\"dream\\"' in (await api.ask("PUT", f"{CONFIGS}/a", body)).headers["warning"]
+    assert (await api.put(f"{CONFIGS}/a?fieldValidation=Strict", body)).status == 400
+    assert 'unknown field \\"dream\\"' in (await api.put(f"{CONFIGS}/a", body)).headers["warning"]
 
 
 async def test_unknown_level_is_rejected(api: Any) -> None:
     """Query parameters: `Ignore`, `Warn`, `Strict`."""
-    answer = await api.ask("POST", f"{PODS}?fieldValidation=Maybe", pod())
+    answer = await api.post(f"{PODS}?fieldValidation=Maybe", pod())
     assert answer.status in (400, 422)
     assert "fieldValidation" in answer.tree["message"]
 
@@ -117,7 +117,7 @@ async def test_unknown_level_is_rejected(api: Any) -> None:
 async def test_yaml_is_validated(api: Any) -> None:
     """Rule 3, for a body in YAML."""
     text = b"metadata: {name: a}\ndata: {k: a}\ndata: {k: b}\ndream: 1\n"
-    answer = await api.ask("POST", CONFIGS, text, content_type="application/yaml")
+    answer = await api.post(CONFIGS, text, content_type="application/yaml")
     assert answer.status == 201
     assert 'unknown field \\"dream\\"' in answer.headers["warning"]
     assert "duplicate" in answer.headers["warning"] or "already set" in answer.headers["warning"]
@@ -129,7 +129,7 @@ async def test_yaml_is_validated(api: Any) -> None:
 ])  # fmt: skip
 async def test_fields_are_reported_in_document_order(api: Any, first: bytes, second: bytes) -> None:
     body = b'{"metadata":{"name":"p"},"spec":{%b%b"containers":[{"name":"c","image":"i"}]}}' % (first, second)
-    answer = await api.ask("POST", f"{PODS}?fieldValidation=Strict", body)
+    answer = await api.post(f"{PODS}?fieldValidation=Strict", body)
     told = ['unknown field "spec.dream"', 'duplicate field "spec.restartPolicy"']
     wanted = told if b"dream" in first else told[::-1]
     assert (answer.status, answer.tree["message"].endswith(f"strict decoding error: {', '.join(wanted)}")) == (

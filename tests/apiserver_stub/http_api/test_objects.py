@@ -11,7 +11,7 @@ NODES = "/api/v1/nodes"
 
 
 async def make(api: Any, url: str, **metadata: Any) -> Any:
-    return await api.ask("POST", url, {"metadata": metadata})
+    return await api.post(url, {"metadata": metadata})
 
 
 async def test_name_is_unique_in_namespace_and_free_after_deletion(api: Any) -> None:
@@ -133,18 +133,18 @@ async def test_put_creates_or_updates(api: Any) -> None:
     """Verbs: a PUT creates if the kind allows it; otherwise a missing object is not found."""
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me"}}
     url = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
-    assert (await api.ask("PUT", url, lease)).status == 201
+    assert (await api.put(url, lease)).status == 201
     version = (await api.get(url)).version
     lease["metadata"]["resourceVersion"] = version
-    assert (await api.ask("PUT", url, lease)).status == 200
-    assert (await api.ask("PUT", f"{CONFIGS}/nothing", {"metadata": {"name": "nothing"}})).status == 404
+    assert (await api.put(url, lease)).status == 200
+    assert (await api.put(f"{CONFIGS}/nothing", {"metadata": {"name": "nothing"}})).status == 404
 
 
 async def test_virtual_resource_is_not_stored(api: Any) -> None:
     """Terminology: a permission check is a POST that stores nothing."""
     url = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     review = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
-    answer = await api.ask("POST", url, review)
+    answer = await api.post(url, review)
     assert (answer.status, answer.tree["kind"]) == (201, "SelfSubjectAccessReview")
     assert answer.tree["status"]["allowed"] is True
     assert (await api.get(url)).status == 405
@@ -152,7 +152,7 @@ async def test_virtual_resource_is_not_stored(api: Any) -> None:
 
 async def test_pods_of_one_template_select_by_their_own_labels(api: Any) -> None:
     """Label keys of a spread constraint use the labels of each pod, also of the third pod of one template."""
-    await api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     spec = {
         "containers": [{"name": "c", "image": "i"}],
@@ -161,7 +161,7 @@ async def test_pods_of_one_template_select_by_their_own_labels(api: Any) -> None
     values = []
     for value in ("1", "1", "1", "2", "1"):
         metadata = {"generateName": "p", "labels": {"hash": value}}
-        pod = (await api.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})).tree
+        pod = (await api.post("/api/v1/namespaces/default/pods", {"metadata": metadata, "spec": spec})).tree
         (merged,) = pod["spec"]["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"]
         values.append(merged["values"])
     assert values == [["1"], ["1"], ["1"], ["2"], ["1"]]

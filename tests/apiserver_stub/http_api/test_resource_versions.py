@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.apiserver_stub.api_client import types_and_names
+
 STORAGES = ("memory", "sqlite", "workers")
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
@@ -21,8 +23,8 @@ async def past(api: Any) -> list[str]:
 @pytest.mark.parametrize("which", ["", "0", "past"])
 async def test_get_returns_the_latest_version(api: Any, which: str) -> None:
     """Table get: Most Recent, Any, Not older than."""
-    made = await api.config("a", k="old")
-    new = await api.ask("PUT", f"{CONFIGS}/a", {"metadata": {"name": "a"}, "data": {"k": "new"}})
+    made = await api.config("a", data={"k": "old"})
+    new = await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a"}, "data": {"k": "new"}})
     version = made.version if which == "past" else which
     assert (await api.get(f"{CONFIGS}/a?resourceVersion={version}")).tree == new.tree
 
@@ -99,7 +101,7 @@ async def test_watch_by_version(api: Any, past: list[str], version: str, expecte
         watching = group.create_task(api.get(url))
         await asyncio.sleep(1)
         await api.config("c")
-    assert watching.result().events == expected
+    assert types_and_names(watching.result().events) == expected
 
 
 @pytest.mark.virtual
@@ -130,9 +132,9 @@ async def test_version_about_to_be_reached_is_awaited(api: Any) -> None:
     "query", ["resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=1&limit=1", "watch=1&resourceVersion=1"]
 )
 @pytest.mark.virtual
-async def test_expired_version_is_gone(serve: Any, query: str) -> None:
+async def test_expired_version_is_gone(started: Any, query: str) -> None:
     """Exact, Start at Exact: 410 Gone when the version is unavailable; Limits: history of five minutes."""
-    async with serve() as api:
+    async with started() as api:
         await api.config("a")
         await asyncio.sleep(301)
         await api.config("b")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.apiserver_stub.api_client import types_and_names
+
 STORAGES = ("memory", "workers")
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 END = "k8s.io/initial-events-end"
@@ -18,11 +20,7 @@ async def watch_during(api: Any, query: str, *acts: Any) -> list[dict[str, Any]]
         await asyncio.sleep(1)
         for act in acts:
             await act
-    return list(map(json.loads, watching.result().body.splitlines()))
-
-
-def types_and_names(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+    return watching.result().events
 
 
 @pytest.mark.virtual
@@ -34,7 +32,7 @@ async def test_every_change_after_a_list_is_delivered_once(api: Any) -> None:
         api,
         f"resourceVersion={version}",
         api.config("b"),
-        api.ask("PUT", f"{CONFIGS}/a", {"metadata": {"name": "a"}, "data": {"k": "1"}}),
+        api.put(f"{CONFIGS}/a", {"metadata": {"name": "a"}, "data": {"k": "1"}}),
         api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}}),
         api.delete(f"{CONFIGS}/b"),
     )
@@ -105,16 +103,16 @@ async def test_field_changes_are_sent_as_added_and_deleted(api: Any) -> None:
     """Events, with a field selector: a Pod enters when it is bound and leaves when it ends."""
     pods = "/api/v1/namespaces/default/pods"
     made = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    await api.ask("POST", pods, made)
+    await api.post(pods, made)
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     async with asyncio.TaskGroup() as group:
         selector = "spec.nodeName=n1,status.phase!=Succeeded"
         watching = group.create_task(api.get(f"{pods}?watch=1&timeoutSeconds=9&fieldSelector={selector}"))
         await asyncio.sleep(1)
-        assert (await api.ask("POST", f"{pods}/p/binding", binding)).status == 201
+        assert (await api.post(f"{pods}/p/binding", binding)).status == 201
         await api.patch(f"{pods}/p/status", {"status": {"phase": "Running"}})
         await api.patch(f"{pods}/p/status", {"status": {"phase": "Succeeded"}})
-    assert watching.result().events == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
+    assert types_and_names(watching.result().events) == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
 
 
 async def test_get_of_single_object_ignores_watch(api: Any) -> None:
@@ -137,7 +135,7 @@ async def test_single_name_can_be_watched(api: Any, url: str) -> None:
         await api.config("a")
         await api.config("c")
         await api.delete(f"{CONFIGS}/a")
-    assert watching.result().events == [("ADDED", "a"), ("DELETED", "a")]
+    assert types_and_names(watching.result().events) == [("ADDED", "a"), ("DELETED", "a")]
 
 
 @pytest.mark.virtual
@@ -169,8 +167,7 @@ async def test_bookmark_has_zero_object_of_its_kind(api: Any, form: str) -> None
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1&timeoutSeconds=1"
         )
         answer = await api.get(f"{resource}?{query}&includeObject=Object", accept=f"application/json{form}")
-        events = list(map(json.loads, answer.body.splitlines()))
-        found = next(event["object"] for event in events if event["type"] == "BOOKMARK")
+        found = next(event["object"] for event in answer.events if event["type"] == "BOOKMARK")
         if "Table" in form:
             (row,) = found["rows"]
             found = row["object"]
@@ -204,9 +201,9 @@ async def test_streaming_list_needs_resource_version_match(api: Any, query: str,
 
 
 @pytest.mark.virtual
-async def test_streaming_lists_can_be_disabled(serve: Any) -> None:
+async def test_streaming_lists_can_be_disabled(started: Any) -> None:
     """Streaming lists are gated; a rejected client falls back to list."""
-    async with serve("--feature-gates=WatchList=false") as api:
+    async with started("--feature-gates=WatchList=false") as api:
         answer = await api.get(f"{CONFIGS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
         assert (await api.get(f"{CONFIGS}?watch=1&timeoutSeconds=1")).status == 200

@@ -14,12 +14,12 @@ from apiserver_stub.process.lifecycle import ApiServer
 from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
+from tests.apiserver_stub.api_client import ApiClient
 from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 SERVICES = "/api/v1/namespaces/default/services"
 IPS = "/apis/networking.k8s.io/v1/ipaddresses"
-MERGE = {"content_type": "application/merge-patch+json"}
 FLAG_TEXTS = (
     *("--storage-backend=memory", "--advertise-address=192.0.2.1"),
     *("--service-cluster-ip-range=10.0.0.0/28", "--service-node-port-range=30000-30009"),
@@ -31,10 +31,10 @@ pytestmark = pytest.mark.virtual
 class Servers:
     """Administrators of two servers on one storage; the second sees changes late."""
 
-    def __init__(self, servers: list[ApiServer], late: LaggingStorage, speak: Any) -> None:
+    def __init__(self, servers: list[ApiServer], late: LaggingStorage) -> None:
         self.servers = servers
         self.late = late
-        self.apis = [speak(server) for server in servers]
+        self.apis = [ApiClient(server) for server in servers]
 
     def rows(self) -> dict[str | int, str]:
         """The owner of each allocation, by the rows of the first server."""
@@ -53,13 +53,13 @@ class Servers:
 
 
 @pytest.fixture
-async def two(admin_of: Any) -> AsyncIterator[Servers]:
+async def two() -> AsyncIterator[Servers]:
     flags, storage = FLAGS.parse(FLAG_TEXTS), embedded_storage(MemoryBackend())
     late = LaggingStorage(storage)
     servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
     for server in servers:
         await server.start()
-    yield Servers(servers, late, admin_of)
+    yield Servers(servers, late)
     for server in servers:
         await server.stop()
 
@@ -86,18 +86,18 @@ async def test_allocations_are_unique_and_complete(two: Servers, seed: int, lag:
             spec: dict[str, Any] = {"type": chance.choice(["ClusterIP", "NodePort"])}
             match chance.randrange(5):
                 case 0:
-                    await api("DELETE", f"{SERVICES}/{name}")
+                    await api.delete(f"{SERVICES}/{name}")
                 case 1:
-                    await api("PATCH", f"{SERVICES}/{name}", {"spec": spec}, **MERGE)
+                    await api.patch(f"{SERVICES}/{name}", {"spec": spec})
                 case 2:
-                    await api("PATCH", f"{SERVICES}/{name}", {"metadata": {"finalizers": ["a.b/c"]}}, **MERGE)
-                    await api("DELETE", f"{SERVICES}/{name}")
-                    await api("PATCH", f"{SERVICES}/{name}", {"metadata": {"finalizers": None}}, **MERGE)
+                    await api.patch(f"{SERVICES}/{name}", {"metadata": {"finalizers": ["a.b/c"]}})
+                    await api.delete(f"{SERVICES}/{name}")
+                    await api.patch(f"{SERVICES}/{name}", {"metadata": {"finalizers": None}})
                 case 3:
                     asked = f"10.0.0.{chance.randrange(2, 6)}"
-                    await api("POST", SERVICES, service(name, clusterIP=asked, **spec))
+                    await api.post(SERVICES, service(name, clusterIP=asked, **spec))
                 case _:
-                    await api("POST", SERVICES, service(name, **spec))
+                    await api.post(SERVICES, service(name, **spec))
 
     async with asyncio.TaskGroup() as group:
         lagging = group.create_task(be_late())
@@ -110,33 +110,33 @@ async def test_allocations_are_unique_and_complete(two: Servers, seed: int, lag:
 async def test_concurrent_requests_for_one_address_conflict(two: Servers) -> None:
     one, other = two.apis
     two.late.held = True
-    assert (await one("POST", SERVICES, service("a", clusterIP="10.0.0.7")))[0] == 201
+    assert (await one.post(SERVICES, service("a", clusterIP="10.0.0.7"))).status == 201
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(other("POST", SERVICES, service("b", clusterIP="10.0.0.7")))
+        asked = group.create_task(other.post(SERVICES, service("b", clusterIP="10.0.0.7")))
         await asyncio.sleep(1)
         two.late.release()
-    code, told = asked.result()
-    assert (code, told["details"]["causes"][0]["field"]) == (422, "spec.clusterIPs")
+    answer = asked.result()
+    assert (answer.status, answer.tree["details"]["causes"][0]["field"]) == (422, "spec.clusterIPs")
 
 
 async def test_terminating_service_keeps_its_allocations(two: Servers) -> None:
     api = two.apis[0]
     made = (
-        await api("POST", SERVICES, service("a", type="NodePort") | {"metadata": {"name": "a", "finalizers": ["x/y"]}})
-    )[1]
+        await api.post(SERVICES, service("a", type="NodePort") | {"metadata": {"name": "a", "finalizers": ["x/y"]}})
+    ).tree
     held = {made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]}
-    await api("DELETE", f"{SERVICES}/a")
+    await api.delete(f"{SERVICES}/a")
     assert held <= two.rows().keys()
-    await api("PATCH", f"{SERVICES}/a/status", {"metadata": {"finalizers": None}}, **MERGE)
-    assert (await api("GET", f"{SERVICES}/a"))[0] == 404
+    await api.patch(f"{SERVICES}/a/status", {"metadata": {"finalizers": None}})
+    assert (await api.get(f"{SERVICES}/a")).status == 404
     assert held.isdisjoint(two.rows())
 
 
 async def test_address_changes_with_its_service_in_one_revision(two: Servers) -> None:
     api = two.apis[0]
-    version = (await api("GET", IPS))[1]["metadata"]["resourceVersion"]
-    made = (await api("POST", SERVICES, service("a")))[1]
-    await api("DELETE", f"{SERVICES}/a")
+    version = (await api.get(IPS)).tree["metadata"]["resourceVersion"]
+    made = (await api.post(SERVICES, service("a"))).tree
+    await api.delete(f"{SERVICES}/a")
     told = await api.watch(f"timeoutSeconds=1&resourceVersion={version}", IPS)
     name = made["spec"]["clusterIP"]
     assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [
@@ -150,7 +150,7 @@ async def test_address_changes_with_its_service_in_one_revision(two: Servers) ->
 
 async def test_missing_allocation_rows_are_created_at_start(two: Servers) -> None:
     api, store = two.apis[0], two.servers[0].store
-    made = (await api("POST", SERVICES, service("a", type="NodePort")))[1]
+    made = (await api.post(SERVICES, service("a", type="NodePort"))).tree
     number = made["spec"]["ports"][0]["nodePort"]
     for write in Allocations(store).writes("default/a", [number, made["spec"]["clusterIP"]], ()):
         await store.commit(write)

@@ -39,10 +39,10 @@ def pod(name: str, node: str) -> Tree:
 async def test_node_reads_objects_its_pods_need(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
         for name in ("mine", "other"):
-            assert (await api("POST", SECRETS, {"metadata": {"name": name}}))[0] == 201
+            assert (await api.post(SECRETS, {"metadata": {"name": name}})).status == 201
         assert await status(api, NODE, f"{SECRETS}/mine") == 403
-        assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
-        assert (await api("POST", PODS, pod("other", "n2")))[0] == 201
+        assert (await api.post(PODS, pod("mine", "n1"))).status == 201
+        assert (await api.post(PODS, pod("other", "n2"))).status == 201
         assert await status(api, NODE, f"{SECRETS}/mine") == 200
         assert await status(api, NODE, SECRETS, fieldSelector="metadata.name=mine") == 200
         assert await status(api, NODE, f"{SECRETS}/other") == 403
@@ -51,14 +51,14 @@ async def test_node_reads_objects_its_pods_need(started: Started) -> None:
         assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n2") == 403
         assert await status(api, NODE, "/api/v1/nodes", "POST", {"metadata": {"name": "n1"}}) == 201
         assert await status(api, NODE, "/api/v1/nodes/n2") == 403
-        assert (await api("DELETE", f"{PODS}/mine?gracePeriodSeconds=0"))[0] == 200
+        assert (await api.delete(f"{PODS}/mine?gracePeriodSeconds=0")).status == 200
         assert await status(api, NODE, f"{SECRETS}/mine") == 403
 
 
 async def test_node_permissions_survive_restart(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
-        assert (await api("POST", SECRETS, {"metadata": {"name": "mine"}}))[0] == 201
-        assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
+        assert (await api.post(SECRETS, {"metadata": {"name": "mine"}})).status == 201
+        assert (await api.post(PODS, pod("mine", "n1"))).status == 201
     async with started("--authorization-mode=Node,RBAC") as api:
         assert await status(api, NODE, f"{SECRETS}/mine") == 200
 
@@ -121,7 +121,9 @@ async def bind(api: Any, user: str) -> None:
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     role = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    assert (await api("POST", bindings, {"metadata": {"name": user}, "subjects": [subject], "roleRef": role}))[0] == 201
+    assert (
+        await api.post(bindings, {"metadata": {"name": user}, "subjects": [subject], "roleRef": role})
+    ).status == 201
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("NoOpinion", 200), ("Deny", 500)])

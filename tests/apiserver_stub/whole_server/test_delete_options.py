@@ -24,12 +24,12 @@ async def test_delete_options_are_read_in_every_media_type(started: Any, media: 
     flags = ("--feature-gates=CBORServingAndStorage=true",) if "cbor" in media else ()
     async with started(*flags) as api:
         await api.config("a")
-        code, marked = await api("DELETE", CONFIG, body, content_type=media)
-        assert (code, marked["metadata"]["finalizers"]) == (200, ["foregroundDeletion"])
+        marked = await api.delete(CONFIG, body, content_type=media)
+        assert (marked.status, marked.tree["metadata"]["finalizers"]) == (200, ["foregroundDeletion"])
 
 
 async def test_other_media_types_are_rejected(started: Any) -> None:
     async with started() as api:
         await api.config("a")
-        assert (await api("DELETE", CONFIG, b"x", content_type="text/plain"))[0] == 415
-        assert (await api("GET", CONFIG))[0] == 200
+        assert (await api.delete(CONFIG, b"x", content_type="text/plain")).status == 415
+        assert (await api.get(CONFIG)).status == 200

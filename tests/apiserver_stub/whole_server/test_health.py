@@ -50,9 +50,9 @@ async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> 
     """Health endpoints, rules 1 and 3; the reason is not shown, and a restart would not help."""
     async with started() as api:
         disk.full = True
-        code, refusal = await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
-        assert (code, "no space left" in refusal["message"]) == (503, True)
-        assert (await api("GET", "/api/v1/namespaces/default"))[0] == 200
+        refusal = await api.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+        assert (refusal.status, "no space left" in refusal.tree["message"]) == (503, True)
+        assert (await api.get("/api/v1/namespaces/default")).status == 200
         status, text = await ask(api, "/readyz")
         assert (status, "[-]datastore failed: reason withheld\n" in text, "no space" in text) == (500, True, False)
         assert text.endswith("readyz check failed\n")
@@ -61,7 +61,7 @@ async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> 
         for name in ("datastore", "etcd", "etcd-readiness"):
             assert await ask(api, f"/readyz?exclude={name}") == (200, "ok")
         disk.full = False
-        assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))[0] == 201
+        assert (await api.post("/api/v1/namespaces", {"metadata": {"name": "n"}})).status == 201
         assert await ask(api, "/readyz") == (200, "ok")
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import FrameType
 
 from controller_manager.common.api.wire import Request
+from tests.apiserver_stub.api_client import ADMIN, ApiClient
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.multi_worker_server import build_server
-from tests.apiserver_stub.whole_server.conftest import ADMIN, Api
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \| .+ \|$", re.MULTILINE)
@@ -40,7 +40,7 @@ async def test_patch_of_a_deployment_passes_the_documented_functions_in_order() 
 
     server = build_server(MemoryBackend(), ("--storage-backend=memory", "--advertise-address=192.0.2.1"), "")
     await server.start()
-    await Api(server)("POST", DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": SPEC})
+    await ApiClient(server).post(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": SPEC})
     headers = {"content-type": "application/strategic-merge-patch+json"}
     body = json.dumps({"spec": {"replicas": 2}}).encode()
     request = Request("PATCH", f"{DEPLOYMENTS}/web", (), headers, body, ADMIN)
