@@ -100,7 +100,9 @@ def types_and_names(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
-def request_of(method: str, url: str, body: Any, headers: Mapping[str, str], user: Certificate | None) -> Request:
+def request_of(
+    method: str, url: str, body: Any, headers: Mapping[str, str], user: Certificate | None = None
+) -> Request:
     """Return the request of a user."""
     path, _, query = url.partition("?")
     pairs = tuple((name, value) for name, _, value in (pair.partition("=") for pair in query.split("&") if pair))
