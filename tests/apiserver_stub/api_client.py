@@ -60,11 +60,7 @@ class ApiClient:
 
     async def ask(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
         """Return the whole response; a watch must end by itself."""
-        response = await self.send(method, url, body, **headers)
-        data = response.body
-        if not isinstance(data, bytes):
-            data = b"".join([chunk async for chunk in data])
-        return Answer(response.status, response.headers, data)
+        return await answer_of(await self.send(method, url, body, **headers))
 
     async def get(self, url: str, **headers: str) -> Answer:
         return await self.ask("GET", url, **headers)
@@ -95,6 +91,21 @@ class ApiClient:
         return (await self.get(f"{url}?watch=1&{query}")).events
 
 
+async def answer_of(response: Response) -> Answer:
+    """Read the body of a response."""
+    body = response.body
+    return Answer(
+        response.status,
+        response.headers,
+        body if isinstance(body, bytes) else b"".join([chunk async for chunk in body]),
+    )
+
+
+def encoded(body: Any) -> bytes:
+    """Return the bytes of a body: JSON unless it is bytes or None."""
+    return body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+
+
 def types_and_names(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the type of each event and the name of its object, empty for bookmarks."""
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
@@ -106,6 +117,5 @@ def request_of(
     """Return the request of a user."""
     path, _, query = url.partition("?")
     pairs = tuple((name, value) for name, _, value in (pair.partition("=") for pair in query.split("&") if pair))
-    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(method, path, pairs, named, data, user)
+    return Request(method, path, pairs, named, encoded(body), user)

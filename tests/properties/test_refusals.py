@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from controller_manager.common.api.wire import Certificate, Request
+from tests.apiserver_stub.api_client import Answer
 
-ADMIN = Certificate("admin", ("system:masters",))
 PODS, CONFIGS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
@@ -63,9 +62,9 @@ def old_objects(api: Any) -> None:
     """Objects for wrong requests: one of each seed, called `old`, and a terminating namespace."""
     for path, seed in SEEDS:
         old = seed | {"metadata": seed["metadata"] | {"name": "old"}}
-        assert api.ask("POST", path, old)[0] == 201
-    assert api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "going"}})[0] == 201
-    assert api.ask("DELETE", "/api/v1/namespaces/going")[0] == 200
+        assert api.ask("POST", path, old).status == 201
+    assert api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "going"}}).status == 201
+    assert api.ask("DELETE", "/api/v1/namespaces/going").status == 200
 
 
 @pytest.fixture
@@ -74,19 +73,19 @@ def rejects(api: Any) -> Any:
 
     def ask(codes: int | tuple[int, ...], method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
         before = api.revision
-        code, answer = api.ask(method, path, body, **more)
-        tree = check_status(code, answer)
-        assert code in ((codes,) if isinstance(codes, int) else codes), tree
+        tree = check_status(answer := api.ask(method, path, body, **more))
+        assert answer.status in ((codes,) if isinstance(codes, int) else codes), tree
         assert api.revision == before
         return tree
 
     return ask
 
 
-def check_status(code: int, body: bytes) -> dict[str, Any]:
-    tree: dict[str, Any] = json.loads(body)
-    assert (tree["kind"], tree["apiVersion"], tree["status"], tree["code"]) == ("Status", "v1", "Failure", code)
-    assert code == 500 or tree["reason"]  # kube-apiserver has none for its internal errors
+def check_status(answer: Answer) -> dict[str, Any]:
+    tree = answer.tree
+    assert (tree["kind"], tree["apiVersion"], tree["status"]) == ("Status", "v1", "Failure")
+    assert tree["code"] == answer.status
+    assert answer.status == 500 or tree["reason"]  # kube-apiserver has none for its internal errors
     assert tree["message"]
     return tree
 
@@ -191,7 +190,7 @@ def test_strict_validation_names_unknown_field(rejects: Any, api: Any, field: st
     twice = json.dumps(POD).replace('"image": "i"', '"image": "i", "image": "j"').encode()
     assert "duplicate field" in rejects(400, "POST", PODS, twice, fieldValidation="Strict")["message"]
     before = api.revision
-    assert api.ask("POST", PODS, body, fieldValidation="Warn", dryRun="All")[0] == 201
+    assert api.ask("POST", PODS, body, fieldValidation="Warn", dryRun="All").status == 201
     assert api.revision == before
 
 
@@ -401,15 +400,15 @@ def test_any_changed_bytes_are_accepted_or_rejected(
     headers = {"content-type": "application/json" if method != "PATCH" else way}
     target = path if method == "POST" else f"{path}/old{'/status' if status and path != CONFIGS else ''}"
     before = api.revision
-    code, answer = api.send(Request(method, target, (), headers, bytes(body), ADMIN))
-    if code >= 400:
-        told = check_status(code, answer)
+    answer = api.ask(method, target, bytes(body), headers=headers)
+    if answer.status >= 400:
+        told = check_status(answer)
         # kube-apiserver answers a strategic patch that cannot be applied like this.
-        assert code < 500 or (way == STRATEGIC_PATCH and code == 500 and "reason" not in told)
+        assert answer.status < 500 or (way == STRATEGIC_PATCH and answer.status == 500 and "reason" not in told)
         assert api.revision == before
     else:
-        assert code in (200, 201)
-        kept = json.loads(answer)
+        assert answer.status in (200, 201)
+        kept = answer.tree
         assert (kept["apiVersion"], kept["kind"]) == (tree["apiVersion"], tree["kind"])
-    found = json.loads(api.ask("GET", f"{path}/old")[1])
+    found = api.ask("GET", f"{path}/old").tree
     assert found["metadata"]["name"] == "old"
