@@ -9,6 +9,9 @@ STORAGES = ("memory", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 HOLD = "example.org/hold"
+TYPE = b"\x0a\x02v1\x12\x0dDeleteOptions"
+FOREGROUND = b"\x22\x0aForeground"
+ENVELOPE = b"k8s\x00\x0a" + bytes([len(TYPE)]) + TYPE + b"\x12" + bytes([len(FOREGROUND)]) + FOREGROUND
 
 
 async def create_with_finalizers(api: Any, *finalizers: str) -> Any:
@@ -200,3 +203,21 @@ async def test_delete_of_system_priority_class_is_forbidden(api: Any) -> None:
     assert (await api.get(f"{classes}/system-node-critical")).status == 200
     await api.post(classes, {"metadata": {"name": "mine"}, "value": 1})
     assert (await api.delete(f"{classes}/mine")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [
+        ("application/json", b'{"propagationPolicy":"Foreground"}'),
+        ("application/json", b'{"propagationPolicy":"Foreground","unknown":{"a":1}}'),
+        ("application/yaml", b"kind: DeleteOptions\npropagationPolicy: Foreground\n"),
+        ("application/vnd.kubernetes.protobuf", ENVELOPE),
+        ("application/cbor", b"\xa1\x71propagationPolicy\x6aForeground"),
+    ],
+)
+async def test_delete_options_are_read_in_every_media_type(started: Any, media: str, body: bytes) -> None:
+    flags = ("--feature-gates=CBORServingAndStorage=true",) if "cbor" in media else ()
+    async with started(*flags) as api:
+        await api.config("a")
+        marked = await api.delete(f"{CONFIGS}/a", body, content_type=media)
+        assert (marked.status, marked.tree["metadata"]["finalizers"]) == (200, ["foregroundDeletion"])

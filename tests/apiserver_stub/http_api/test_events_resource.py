@@ -1,6 +1,5 @@
 """The Event resource of events.k8s.io/v1: its fields, limits and endpoints."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -113,29 +112,3 @@ async def test_event_endpoints(api: Any) -> None:
     gone = await api.delete(EVENTS)
     assert (gone.status, gone.tree["kind"], gone.tree["status"]) == (200, "Status", "Success")
     assert (await api.get(EVENTS)).names == []
-
-
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
-async def test_unauthenticated_requests_are_unauthorized(api: Any, method: str) -> None:
-    """Authentication, rule 1: every operation on events may answer 401."""
-    from controller_manager.common.api.wire import Request
-
-    for path in (EVENTS, f"{EVENTS}/e"):
-        answer = await api.server.handle(Request(method, path))
-        assert answer.status == 401
-
-
-@pytest.mark.virtual
-async def test_events_expire(started: Any) -> None:
-    """Event resource: retained for a limited time, counted from the last write."""
-    async with started("--event-ttl=1h") as api:
-        await api.post(EVENTS, event())
-        await api.post(EVENTS, event(metadata={"name": "f"}))
-        version = (await api.get(EVENTS)).version
-        await asyncio.sleep(3000)
-        await api.patch(f"{EVENTS}/f", {"series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"}})
-        await asyncio.sleep(700)
-        assert (await api.get(EVENTS)).names == ["f"]
-        assert int((await api.get(EVENTS)).version) > int(version)
-        await asyncio.sleep(3000)
-        assert (await api.get(EVENTS)).names == []

@@ -88,3 +88,34 @@ async def test_store_with_failing_checkpoints_is_not_ready(started: Any, disk: A
 async def test_health_allows_only_get(started: Any, method: str) -> None:
     async with started() as api:
         assert (await ask(api, "/livez", method))[0] == 405
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+async def test_healthy_server_answers_ok(api: Any, path: str) -> None:
+    """Rule 1: clients rely on the status code alone."""
+    answer = await api.get(path)
+    assert (answer.status, answer.body) == (200, b"ok")
+
+
+async def test_shutdown_is_a_readiness_check(api: Any) -> None:
+    """Health check output: `shutdown` is listed in the readiness output."""
+    assert b"[+]shutdown ok" in (await api.get("/readyz?verbose")).body
+    assert b"shutdown" not in (await api.get("/livez?verbose")).body
+    api.server.unready()
+    refused = await api.get("/readyz")
+    assert refused.status == 500
+    assert b"[-]shutdown failed" in refused.body
+    assert (await api.get("/livez")).status == 200
+
+
+async def test_check_can_be_excluded(api: Any) -> None:
+    """Rule 3 and Health check output: an excluded check prints as such; the parameters combine."""
+    api.server.unready()
+    answer = await api.get("/readyz?verbose&exclude=shutdown")
+    assert answer.status == 200
+    assert b"[+]shutdown excluded: ok" in answer.body
+
+
+async def test_unknown_check_is_not_found(api: Any) -> None:
+    """Rule 4: only names of the verbose output are checks."""
+    assert (await api.get("/livez/nonsense")).status == 404
