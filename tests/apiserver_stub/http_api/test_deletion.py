@@ -1,6 +1,5 @@
-"""States and transitions: finalization and removal; delete options."""
+"""States and transitions on each storage; delete options. verbs/ checks the other rules."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -19,21 +18,6 @@ async def create_with_finalizers(api: Any, *finalizers: str) -> Any:
     return (await api.post(CONFIGS, body)).tree
 
 
-async def pod(api: Any, grace: int = 30, **metadata: Any) -> None:
-    spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n", "terminationGracePeriodSeconds": grace}
-    made = await api.post(PODS, {"metadata": {"name": "p", **metadata}, "spec": spec})
-    assert made.status == 201
-
-
-async def test_object_without_finalizers_is_removed_at_once(api: Any) -> None:
-    """Table of states: live, with nothing to wait for; the answer is a Status that names the object."""
-    made = (await api.config("a")).tree
-    answer = await api.delete(f"{CONFIGS}/a")
-    assert (answer.status, answer.tree["kind"], answer.tree["status"]) == (200, "Status", "Success")
-    assert answer.tree["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
-    assert (await api.get(f"{CONFIGS}/a")).status == 404
-
-
 async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> None:
     """Table of states: live to finalizing to removed; rule 1: in any order."""
     await create_with_finalizers(api, "example.org/one", "example.org/two")
@@ -48,68 +32,6 @@ async def test_object_with_finalizers_is_removed_after_the_last(api: Any) -> Non
     assert (last.status, (await api.get(f"{CONFIGS}/a")).status) == (200, 404)
 
 
-async def test_finalizer_cannot_be_added_after_deletion(api: Any) -> None:
-    """Finalizing: finalizers can only be removed."""
-    await create_with_finalizers(api, HOLD)
-    await api.delete(f"{CONFIGS}/a")
-    refused = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": [HOLD, "example.org/late"]}})
-    assert refused.status == 422
-    assert (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"still": "changes"}}})).status == 200
-
-
-async def test_deletion_timestamp_is_set_by_server_only(api: Any) -> None:
-    """Object envelope: set by the server on the first delete request."""
-    await create_with_finalizers(api, HOLD)
-    moment = "2030-01-01T00:00:00Z"
-    await api.patch(f"{CONFIGS}/a", {"metadata": {"deletionTimestamp": moment}})
-    assert "deletionTimestamp" not in (await api.get(f"{CONFIGS}/a")).tree["metadata"]
-
-
-@pytest.mark.parametrize(
-    ("options", "finalizers"),
-    [
-        ({}, None),
-        ({"propagationPolicy": "Background"}, None),
-        ({"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
-        ({"propagationPolicy": "Orphan"}, ["orphan"]),
-        ({"orphanDependents": True}, ["orphan"]),
-        ({"orphanDependents": False}, None),
-    ],
-)
-@pytest.mark.parametrize("place", ["body", "query"])
-async def test_propagation_policies_set_finalizers(api: Any, options: Any, finalizers: Any, place: str) -> None:
-    """Delete options: propagationPolicy and orphanDependents, for the garbage collector to read."""
-    await api.config("a")
-    query = "&".join(
-        f"{name}={str(value).lower() if value in (True, False) else value}" for name, value in options.items()
-    )
-    body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
-    await (api.delete(f"{CONFIGS}/a", body) if place == "body" else api.delete(f"{CONFIGS}/a?{query}"))
-    left = await api.get(f"{CONFIGS}/a")
-    assert left.status == (404 if finalizers is None else 200)
-    if finalizers:
-        assert left.tree["metadata"]["finalizers"] == finalizers
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"propagationPolicy": "Sideways"},
-        {"propagationPolicy": "Orphan", "orphanDependents": True},
-        {"gracePeriodSeconds": "soon"},
-        {"preconditions": "none"},
-        {"dryRun": ["Some"]},
-        {"kind": "ConfigMap"},
-    ],
-)
-async def test_invalid_options_are_rejected(api: Any, options: Any) -> None:
-    """Delete options and Errors: a 4xx, and the object stays."""
-    await api.config("a")
-    body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
-    assert (await api.delete(f"{CONFIGS}/a", body)).status in (400, 422)
-    assert (await api.get(f"{CONFIGS}/a")).status == 200
-
-
 @pytest.mark.parametrize("what", ["uid", "resourceVersion"])
 async def test_preconditions(api: Any, what: str) -> None:
     """Delete options: preconditions, 409 when they do not hold."""
@@ -118,35 +40,6 @@ async def test_preconditions(api: Any, what: str) -> None:
     refused = await api.delete(f"{CONFIGS}/a", wrong)
     assert (refused.status, refused.tree["reason"]) == (409, "Conflict")
     assert (await api.delete(f"{CONFIGS}/a", {"preconditions": {what: metadata[what]}})).status == 200
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize(
-    ("asked", "seconds"), [(None, 30), (5, 5), (0, None), (60, 60)], ids=["the pod's", "less", "none", "more"]
-)
-async def test_pod_gets_its_grace_period(api: Any, asked: int | None, seconds: int | None) -> None:
-    """Delete options: gracePeriodSeconds; without, the Pod's own; 0 removes at once."""
-    await pod(api)
-    options = {} if asked is None else {"gracePeriodSeconds": asked}
-    answer = (await api.delete(f"{PODS}/p", options)).tree
-    assert answer["kind"] == "Pod"
-    assert (await api.get(f"{PODS}/p")).status == (404 if seconds is None else 200)
-    if seconds is not None:
-        assert answer["metadata"]["deletionGracePeriodSeconds"] == seconds
-
-
-@pytest.mark.virtual
-async def test_grace_period_can_only_be_shortened(api: Any) -> None:
-    """Delete options: a second request can shorten the grace period, but not extend it."""
-    await pod(api, grace=100)
-    first = (await api.delete(f"{PODS}/p")).tree["metadata"]
-    await asyncio.sleep(10)
-    longer = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 500})).tree["metadata"]
-    assert longer["deletionTimestamp"] == first["deletionTimestamp"]
-    shorter = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 5})).tree["metadata"]
-    assert shorter["deletionTimestamp"] < first["deletionTimestamp"]
-    await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
-    assert (await api.get(f"{PODS}/p")).status == 404
 
 
 async def test_collection_is_deleted_by_selector(api: Any) -> None:
@@ -160,18 +53,6 @@ async def test_collection_is_deleted_by_selector(api: Any) -> None:
     assert (await api.delete(f"{CONFIGS}?fieldSelector=metadata.name!=c")).status == 200
     assert (await api.get(CONFIGS)).names == ["a", "c"]
     assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["deletionTimestamp"]
-
-
-async def test_namespace_is_finalized_by_its_controller(api: Any) -> None:
-    """Rule 2: the namespace is marked and waits until its content is deleted; nothing can be created in it."""
-    await api.post("/api/v1/namespaces", {"metadata": {"name": "gone"}})
-    assert (await api.delete("/api/v1/namespaces/gone")).tree["status"]["phase"] == "Terminating"
-    refused = await api.post("/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "late"}})
-    assert (refused.status, refused.tree["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
-    left = (await api.get("/api/v1/namespaces/gone")).tree
-    left["spec"]["finalizers"] = []
-    assert (await api.put("/api/v1/namespaces/gone/finalize", left)).status == 200
-    assert (await api.get("/api/v1/namespaces/gone")).status == 404
 
 
 @pytest.mark.parametrize(

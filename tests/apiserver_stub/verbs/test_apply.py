@@ -77,8 +77,10 @@ async def test_defaults_have_no_owner_and_leave_with_their_element(api, apply, d
 async def test_conflict_changes_nothing_unless_forced(api, apply, deployment, owners) -> None:
     """API concepts, Update operations, rule 5: conflicts are detected, and may be overridden."""
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))).tree
-    with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas'):
+    with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas') as caught:
         await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two")
+    (cause,) = caught.value.details.causes
+    assert (cause.reason, cause.field) == ("FieldManagerConflict", ".spec.replicas")
     assert (await api.get(f"{DEPLOYMENTS}/d")).tree == made
     taken = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two", "force=true")).tree
     assert ".spec.replicas" in owners(taken)["two", "Apply", ""]

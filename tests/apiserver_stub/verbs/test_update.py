@@ -45,9 +45,15 @@ async def test_stale_update_is_a_conflict(api) -> None:
     with pytest.raises(errors.Conflict) as caught:
         await api.put(f"{CONFIGS}/a", made | {"data": {"k": "2"}})
     assert caught.value.message == f'Operation cannot be fulfilled on configmaps "a": {MODIFIED}'
-    with pytest.raises(errors.Conflict):
-        await api.patch(f"{CONFIGS}/a", {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}})
-    assert (await api.get(f"{CONFIGS}/a")).tree["data"] == {"k": "1"}
+    for form in ("merge-patch+json", "strategic-merge-patch+json"):
+        with pytest.raises(errors.Conflict):
+            await api.patch(
+                f"{CONFIGS}/a", {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}, form
+            )
+    newest = await api.get(f"{CONFIGS}/a")
+    assert newest.tree["data"] == {"k": "1"}
+    patch = {"metadata": {"resourceVersion": newest.version}, "data": {"k": "3"}}
+    assert (await api.patch(f"{CONFIGS}/a", patch)).tree["data"] == {"k": "3"}
 
 
 @pytest.mark.parametrize("version", [None, "", "0"])
@@ -113,6 +119,8 @@ async def test_server_set_metadata_is_ignored(api) -> None:
     assert made["metadata"]["creationTimestamp"] > "2020"
     assert (await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a", **SERVERS}})).tree == made
     assert (await api.patch(f"{CONFIGS}/a", {"metadata": SERVERS})).tree == made
+    with pytest.raises(errors.Invalid, match="deletionTimestamp"):
+        await api.patch(f"{CONFIGS}/a", {"metadata": {"deletionTimestamp": "2030-01-01T00:00:00Z"}})
 
 
 async def test_cluster_scoped_objects_drop_the_namespace(api) -> None:
@@ -176,21 +184,27 @@ async def test_three_patch_types_are_applied(api) -> None:
     changed = (await api.patch(url, operations, "json-patch+json")).tree
     assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (3, 3)
     with pytest.raises(errors.Invalid):
-        await api.patch(url, operations, "json-patch+json")
+        await api.patch(url, operations[::-1], "json-patch+json")
+    assert (await api.get(url)).tree == changed
 
 
-@pytest.mark.parametrize("media", ["application/json", "application/yaml", "text/plain"])
-async def test_other_patch_types_are_unsupported(api, media: str) -> None:
+@pytest.mark.parametrize("form", ["json", "yaml", "json-patch+yaml", "strategic-merge-patch+cbor"])
+async def test_other_patch_types_are_unsupported(api, form: str) -> None:
     await api.config("a")
     with pytest.raises(errors.UnsupportedMediaType, match="application/merge-patch"):
-        await api.ask("PATCH", f"{CONFIGS}/a", {}, content_type=media)
+        await api.patch(f"{CONFIGS}/a", {}, form)
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1"])
-async def test_malformed_patch_is_a_bad_request(api, body: bytes) -> None:
-    await api.config("a")
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1", b"null", b'{"metadata":{"name":"b"}}'])
+@pytest.mark.parametrize("form", ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json"])
+async def test_malformed_patch_changes_nothing(api, form: str, body: bytes) -> None:
+    made = (await api.config("a")).tree
+    if (form, body) == ("json-patch+json", b"[]"):
+        assert (await api.patch(f"{CONFIGS}/a", body, form)).tree == made
+        return
     with pytest.raises(errors.BadRequest):
-        await api.patch(f"{CONFIGS}/a", body)
+        await api.patch(f"{CONFIGS}/a", body, form)
+    assert (await api.get(f"{CONFIGS}/a")).tree == made
 
 
 async def test_patched_objects_are_validated(api) -> None:
