@@ -194,16 +194,6 @@ def test_strict_validation_names_unknown_field(rejects: Any, api: Any, field: st
     assert api.revision == before
 
 
-def test_body_without_name_is_rejected(rejects: Any) -> None:
-    rejects(422, "POST", CONFIGS, {})
-    rejects(422, "POST", PODS, {"metadata": {"name": "new"}})
-    rejects(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
-    rejects(400, "PUT", f"{CONFIGS}/old", CONFIG)
-    rejects(404, "POST", "/api/v1/namespaces/nowhere/configmaps", CONFIG)
-    rejects(403, "POST", "/api/v1/namespaces/going/configmaps", CONFIG)
-    rejects(409, "POST", CONFIGS, CONFIG | {"metadata": {"name": "old"}})
-
-
 # versions
 
 
@@ -280,57 +270,7 @@ def test_inapplicable_strategic_patch_is_rejected(rejects: Any, patch: Any) -> N
     rejects((400, 422, 500), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
 
 
-def test_apply_and_patches_of_missing_objects_are_rejected(rejects: Any) -> None:
-    rejects(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
-    rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
-    rejects(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
-
-
 # queries
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"labelSelector": "a b"},
-        {"labelSelector": "a in (b"},
-        {"labelSelector": "!"},
-        {"labelSelector": "=" * 1000},
-        {"fieldSelector": "spec.dream=1"},
-        {"fieldSelector": "metadata.name"},
-        {"limit": "many"},
-        {"limit": "9" * 30},
-        {"continue": "junk"},
-        {"continue": "e30"},
-        {"resourceVersion": "junk"},
-        {"resourceVersion": "-1"},
-        {"resourceVersion": "1" * 40},
-        {"resourceVersionMatch": "Exact"},
-        {"resourceVersionMatch": "Dream", "resourceVersion": "1"},
-        {"resourceVersion": "0", "resourceVersionMatch": "Exact"},
-        {"watch": "1", "resourceVersion": "junk"},
-        {"watch": "1", "sendInitialEvents": "true"},
-        {"watch": "1", "timeoutSeconds": "long"},
-    ],
-)
-def test_malformed_list_parameters_are_rejected(rejects: Any, query: dict[str, str]) -> None:
-    rejects((400, 422, 500), "GET", PODS, **query)
-
-
-@pytest.mark.parametrize(
-    ("method", "query"),
-    [
-        ("POST", {"dryRun": "Some"}),
-        ("POST", {"fieldValidation": "Maybe"}),
-        ("DELETE", {"dryRun": "Some"}),
-        ("DELETE", {"propagationPolicy": "Upwards"}),
-        ("DELETE", {"gracePeriodSeconds": "soon"}),
-        ("DELETE", {"propagationPolicy": "Orphan", "orphanDependents": "true"}),
-    ],
-)
-def test_invalid_write_options_are_rejected(rejects: Any, method: str, query: dict[str, str]) -> None:
-    body = CONFIG if method == "POST" else None
-    rejects((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
 
 
 @FEW

@@ -6,7 +6,6 @@ import pytest
 
 STORAGES = ("memory", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
-PODS = "/api/v1/namespaces/default/pods"
 HOLD = "example.org/hold"
 TYPE = b"\x0a\x02v1\x12\x0dDeleteOptions"
 FOREGROUND = b"\x22\x0aForeground"

@@ -7,8 +7,6 @@ import pytest
 from apiserver_stub.common.flags import FLAGS, ServerFeatureOptions
 from controller_manager.common.options.parse import FlagError
 
-CONFIGS = "/api/v1/namespaces/default/configmaps"
-
 
 @pytest.mark.parametrize(
     ("gate", "on"),

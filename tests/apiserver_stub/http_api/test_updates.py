@@ -7,15 +7,6 @@ import pytest
 
 STORAGES = ("memory", "workers", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-
-
-def web(**more: Any) -> dict[str, Any]:
-    labels = {"app": "web"}
-    containers = [{"name": "web", "image": "web:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}]
-    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
-    spec = {"selector": {"matchLabels": labels}, "template": template, **more}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
 
 
 async def test_put_replaces_object_and_stale_put_conflicts(api: Any) -> None:
@@ -60,7 +51,10 @@ async def test_concurrent_writers_with_retries_lose_no_update(api: Any) -> None:
 async def test_daemon_set_template_generation_from_client_is_reset(api: Any) -> None:
     """Only the server counts the templates of a daemon set, even if a client changes the annotation."""
     daemon_sets, annotation = "/apis/apps/v1/namespaces/default/daemonsets", "deprecated.daemonset.template.generation"
-    made = {**web(), "kind": "DaemonSet"}
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "web:1"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "web"}, "spec": spec}
     assert (await api.post(daemon_sets, made)).tree["metadata"]["annotations"] == {annotation: "1"}
     kept = {annotation: "1", "note": "a"}
     for text in ("2", "7", "8", "9"):

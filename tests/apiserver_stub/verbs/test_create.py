@@ -150,12 +150,6 @@ async def test_dry_run_returns_result_and_writes_nothing(api, query: str) -> Non
         await api.post(f"{PODS}?{query}", {"metadata": {"name": "a"}})
 
 
-@pytest.mark.parametrize("query", ["dryRun=all", "dryRun=true", "fieldValidation=warn"])
-async def test_invalid_parameter_values_are_rejected(api, query: str) -> None:
-    with pytest.raises(errors.Invalid, match="Unsupported value"):
-        await api.post(f"{PODS}?{query}", pod())
-
-
 async def test_unknown_and_duplicate_fields_follow_validation_level(api) -> None:
     body = b'{"metadata":{"name":"%b"},"spec":{"foo":1,"containers":[{"name":"c","image":"i","image":"j","bar":2}]}}'
     problems = (

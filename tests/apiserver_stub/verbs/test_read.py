@@ -40,7 +40,11 @@ async def test_update_with_overlong_resource_version_is_rejected(api) -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("url", [f"{CONFIGS}/a?", f"{CONFIGS}?", f"{CONFIGS}?watch=1&", f"{CONFIGS}?limit=1&"])
+@pytest.mark.parametrize(
+    "url",
+    [f"{CONFIGS}/a?", f"{CONFIGS}?", f"{CONFIGS}?watch=1&", f"{CONFIGS}?limit=1&",
+     f"{CONFIGS}?resourceVersionMatch=Exact&", f"{CONFIGS}?resourceVersionMatch=NotOlderThan&"],
+)  # fmt: skip
 async def test_future_version_times_out_soon(api, url: str) -> None:
     await api.config("a")
     started = monotonic()
@@ -129,6 +133,8 @@ async def test_pages_with_selector_have_no_remaining_count(api) -> None:
     first = (await api.get(f"{CONFIGS}?limit=1&labelSelector=kind%3Deven".replace("%3D", "="))).tree
     assert names(first) == ["b"]
     assert "remainingItemCount" not in first["metadata"]
+    by_field = (await api.get(f"{CONFIGS}?limit=1&fieldSelector=metadata.name!=a")).tree
+    assert "remainingItemCount" not in by_field["metadata"]
     second = (await api.get(f"{CONFIGS}?limit=1&labelSelector=kind=even&continue={first['metadata']['continue']}")).tree
     assert names(second) == ["d"]
     assert "continue" not in second["metadata"]
@@ -191,7 +197,8 @@ async def test_fields_are_selected_in_stored_version(api) -> None:
 @pytest.mark.parametrize(
     "query",
     [f"labelSelector={'a!=b,' * 500}a", f"fieldSelector={'metadata.name!=a,' * 501}",
-     "labelSelector=a=(b", "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
+     "labelSelector=a=(b", "labelSelector=!", "labelSelector=a b",
+     "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
      "continue=garbage", "limit=1&continue=W10"],
 )  # fmt: skip
 async def test_malformed_selectors_and_tokens_are_bad_requests(api, query: str) -> None:

@@ -77,19 +77,6 @@ async def test_watch_without_timeout_ends_within_an_hour(api, query: str) -> Non
     assert 1800 <= monotonic() <= 3600
 
 
-@pytest.mark.virtual
-@pytest.mark.parametrize("version", ["", "0", "2"])
-async def test_streaming_list_ends_with_bookmark(api, version: str) -> None:
-    await api.config("a")
-    query = f"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={version}"
-    stream = await opened(api, f"{CONFIGS}?{query}&allowWatchBookmarks=true")
-    added, end = await read(stream, 2)
-    assert (added["type"], end["type"]) == ("ADDED", "BOOKMARK")
-    assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert end["object"]["metadata"]["resourceVersion"] == str(api.store.revision)
-    assert (end["object"]["kind"], end["object"]["apiVersion"]) == ("ConfigMap", "v1")
-
-
 async def test_initial_events_can_be_disabled(api) -> None:
     await api.config("a")
     stream = await opened(api, f"{CONFIGS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")

@@ -26,7 +26,6 @@ from tests.apiserver_stub.verbs.conftest import VerbsClient, started_api
 PODS = "/api/v1/namespaces/default/pods"
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 APPLY = "apply-patch+yaml"
 
 
