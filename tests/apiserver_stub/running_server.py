@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple
 
 from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.process.build import build
 from apiserver_stub.process.lifecycle import ApiServer
+from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop
 from tests.apiserver_stub.api_client import ApiClient
 from tests.apiserver_stub.etcd_storage import etcd_storage, etcd_storage_after_start, new_prefix, record_start
+from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.multi_worker_server import build_server, new_backend
 
@@ -64,3 +67,24 @@ class ServerStarter:
         if is_first:
             await record_start(flags, storage)
         return server
+
+
+class TwoServers(NamedTuple):
+    """Administrators of two servers on one storage; `other` sees changes late while `late` holds them."""
+
+    one: ApiClient
+    other: ApiClient
+    late: LaggingStorage
+
+
+@asynccontextmanager
+async def two_servers(*flags: str) -> AsyncIterator[TwoServers]:
+    """Run two servers with these flags on one storage in memory."""
+    options, storage = FLAGS.parse((*FLAGS_OF_ALL, *flags)), embedded_storage(MemoryBackend())
+    late = LaggingStorage(storage)
+    servers = [build(options, Runtime("one"), storage), build(options, Runtime("other"), late)]
+    for server in servers:
+        await server.start()
+    yield TwoServers(ApiClient(servers[0]), ApiClient(servers[1]), late)
+    for server in servers:
+        await server.stop()

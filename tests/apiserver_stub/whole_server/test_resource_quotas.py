@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.common.flags import FLAGS
-from apiserver_stub.process.build import build
-from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.random import random_source
-from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.api_client import ApiClient
-from tests.apiserver_stub.lagging_storage import LaggingStorage
-from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.running_server import TwoServers, two_servers
 from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 LINES = (Path(__file__).parent / "data" / "resource_quotas.jsonl").read_text().splitlines()
@@ -74,17 +68,9 @@ async def used_quota(api: Any) -> dict[str, str]:
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
-    """Administrators of two servers on one storage, and the late view of the second."""
-    flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
-    storage = embedded_storage(MemoryBackend())
-    late = LaggingStorage(storage)
-    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
-    for server in servers:
-        await server.start()
-    yield ApiClient(servers[0]), ApiClient(servers[1]), late
-    for server in servers:
-        await server.stop()
+async def two() -> AsyncIterator[TwoServers]:
+    async with two_servers() as found:
+        yield found
 
 
 async def test_stale_first_count_is_rejected(started: Any) -> None:
@@ -99,20 +85,12 @@ async def test_stale_first_count_is_rejected(started: Any) -> None:
         assert (await api.get(QUOTA)).tree["status"] == {}
 
 
-async def test_failed_create_of_existing_name_is_not_counted(started: Any) -> None:
-    async with started() as api:
-        await create_quota(api, {"configmaps": "5"})
-        codes = [(await api.post(f"{NAMESPACE}/configmaps", config(1))).status for _ in range(3)]
-        assert codes == [201, 409, 409]
-        assert await used_quota(api) == {"configmaps": "1"}
-
-
 def config(number: int) -> dict[str, Any]:
     return {"metadata": {"name": f"c-{number}"}}
 
 
 @pytest.mark.virtual(seeds=20)
-async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
+async def test_concurrent_writers_do_not_exceed_quota(two: TwoServers) -> None:
     """Names are used twice, and one server sees the other's writes late: failed writes are not counted."""
     one, other, late = two
     hard = int(random_source().uniform(5, 60))

@@ -2,45 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from apiserver_stub.common.flags import FLAGS
-from apiserver_stub.process.build import build
-from apiserver_stub.process.storage_factory import embedded_storage
-from controller_manager.common.base.runtime import Runtime
 from tests.apiserver_stub.api_client import Answer, ApiClient
-from tests.apiserver_stub.lagging_storage import LaggingStorage
-from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.running_server import TwoServers, two_servers
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 
 pytestmark = pytest.mark.virtual
 
 
-class Two(NamedTuple):
-    """Administrators of both servers, and the other's view of the storage."""
-
-    one: Any
-    other: Any
-    late: LaggingStorage
-
-
 @pytest.fixture
-async def two() -> AsyncIterator[Two]:
-    flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
-    storage = embedded_storage(MemoryBackend())
-    late = LaggingStorage(storage)
-    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
-    for server in servers:
-        await server.start()
-    yield Two(ApiClient(servers[0]), ApiClient(servers[1]), late)
-    for server in servers:
-        await server.stop()
+async def two() -> AsyncIterator[TwoServers]:
+    async with two_servers() as found:
+        yield found
 
 
-async def test_both_servers_see_each_write(two: Two) -> None:
+async def test_both_servers_see_each_write(two: TwoServers) -> None:
     made = (await two.one.config("a")).tree
     assert (await two.other.get(f"{CONFIGS}/a")).tree == made
     changed = await two.other.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
@@ -51,7 +31,7 @@ async def test_both_servers_see_each_write(two: Two) -> None:
     assert (await two.other.get(f"{CONFIGS}/a")).status == 404
 
 
-async def test_watches_of_both_deliver_the_same(two: Two) -> None:
+async def test_watches_of_both_deliver_the_same(two: TwoServers) -> None:
     version = (await two.one.config("start")).version
 
     async def write(api: Any, name: str) -> None:
@@ -69,7 +49,7 @@ async def test_watches_of_both_deliver_the_same(two: Two) -> None:
     assert versions == sorted(set(versions))
 
 
-async def test_concurrent_creates_of_one_name_succeed_once(two: Two) -> None:
+async def test_concurrent_creates_of_one_name_succeed_once(two: TwoServers) -> None:
     body = {"metadata": {"name": "same"}}
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(api.post(CONFIGS, body)) for api in (two.one, two.other) for _ in range(3)]
@@ -77,7 +57,7 @@ async def test_concurrent_creates_of_one_name_succeed_once(two: Two) -> None:
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.2])
-async def test_concurrent_changes_are_not_lost(two: Two, lag: float) -> None:
+async def test_concurrent_changes_are_not_lost(two: TwoServers, lag: float) -> None:
     await two.one.config("a")
 
     async def be_late() -> None:
@@ -103,7 +83,7 @@ async def test_concurrent_changes_are_not_lost(two: Two, lag: float) -> None:
     assert len(found[0]["data"]) == 21
 
 
-async def test_change_of_not_yet_visible_object_is_not_rejected(two: Two) -> None:
+async def test_change_of_not_yet_visible_object_is_not_rejected(two: TwoServers) -> None:
     two.late.held = True
     made = (await two.one.config("a")).tree
     async with asyncio.TaskGroup() as group:
@@ -136,7 +116,7 @@ NAMESPACES = "/api/v1/namespaces"
 INSIDE = f"{NAMESPACES}/team/configmaps"
 
 
-async def test_create_in_namespace_terminating_elsewhere_is_rejected(two: Two) -> None:
+async def test_create_in_namespace_terminating_elsewhere_is_rejected(two: TwoServers) -> None:
     assert (await two.one.post(NAMESPACES, {"metadata": {"name": "team"}})).status == 201
     assert (await two.other.post(INSIDE, {"metadata": {"name": "before"}})).status == 201
     two.late.held = True
@@ -158,7 +138,7 @@ async def test_create_in_namespace_terminating_elsewhere_is_rejected(two: Two) -
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.2])
-async def test_namespace_edits_fail_no_create(two: Two, lag: float) -> None:
+async def test_namespace_edits_fail_no_create(two: TwoServers, lag: float) -> None:
     await two.one.post(NAMESPACES, {"metadata": {"name": "team"}})
 
     async def relabel() -> None:
@@ -187,7 +167,7 @@ async def _apply(api: ApiClient, name: str) -> Answer:
     return await api.patch(f"{INSIDE}/{name}?fieldManager=test", body, "apply-patch+yaml")
 
 
-async def test_consistent_reads_wait_for_latest_revision(two: Two) -> None:
+async def test_consistent_reads_wait_for_latest_revision(two: TwoServers) -> None:
     """Resource versions, get and list: unset means the most recent, 0 means any."""
     two.late.held = True
     made = (await two.one.config("a")).tree
@@ -205,7 +185,7 @@ async def test_consistent_reads_wait_for_latest_revision(two: Two) -> None:
     assert (await two.other.get(CONFIGS)).status == 504
 
 
-async def test_server_with_late_cache_answers_writes(two: Two) -> None:
+async def test_server_with_late_cache_answers_writes(two: TwoServers) -> None:
     version = (await two.one.config("old")).version
     two.late.held = True
     made = (await two.other.config("a")).tree
@@ -218,7 +198,7 @@ async def test_server_with_late_cache_answers_writes(two: Two) -> None:
     assert (await two.other.patch(f"{CONFIGS}/old", {"data": {"k": "newer"}})).status == 200
 
 
-async def test_health_reports_unwatchable_storage(two: Two) -> None:
+async def test_health_reports_unwatchable_storage(two: TwoServers) -> None:
     assert (await two.other.send("GET", "/readyz")).status == 200
     two.late.cut("it was compacted")
     await asyncio.sleep(0)
@@ -228,7 +208,7 @@ async def test_health_reports_unwatchable_storage(two: Two) -> None:
     assert (await two.other.send("GET", "/readyz")).status == 200
 
 
-async def test_list_continues_at_another_server(two: Two) -> None:
+async def test_list_continues_at_another_server(two: TwoServers) -> None:
     for name in "abc":
         await two.one.config(name)
     first = (await two.one.get(f"{CONFIGS}?limit=2")).tree
@@ -237,7 +217,7 @@ async def test_list_continues_at_another_server(two: Two) -> None:
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b", "c"]
 
 
-async def test_one_server_continues_when_other_stops(two: Two) -> None:
+async def test_one_server_continues_when_other_stops(two: TwoServers) -> None:
     await two.other.config("a")
     await two.other.server.stop()
     assert (await two.one.get(f"{CONFIGS}/a")).status == 200
