@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Certificate
+from tests.apiserver_stub.api_client import ApiClient
 from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 
 Started = Callable[..., AbstractAsyncContextManager[Any]]
@@ -19,14 +20,11 @@ NODE = Certificate("system:node:n1", ("system:nodes",))
 JOE, ANN = Certificate("joe"), Certificate("ann")
 
 
-async def status(api: Any, who: Certificate, path: str, method: str = "GET", body: Any = None, **query: str) -> int:
-    data = b"" if body is None else json.dumps(body).encode()
-    request = Request(method, path, tuple(query.items()), {}, data, who)
-    response = await api.server.handle(request)
+async def status(api: ApiClient, who: Certificate, url: str, method: str = "GET", body: Any = None) -> int:
+    response = await ApiClient(api.server, who).send(method, url, body)
     if not isinstance(response.body, bytes):
         await response.body.aclose()
-    code: int = response.status
-    return code
+    return response.status
 
 
 def pod(name: str, node: str) -> Tree:
@@ -44,11 +42,11 @@ async def test_node_reads_objects_its_pods_need(started: Started) -> None:
         assert (await api.post(PODS, pod("mine", "n1"))).status == 201
         assert (await api.post(PODS, pod("other", "n2"))).status == 201
         assert await status(api, NODE, f"{SECRETS}/mine") == 200
-        assert await status(api, NODE, SECRETS, fieldSelector="metadata.name=mine") == 200
+        assert await status(api, NODE, f"{SECRETS}?fieldSelector=metadata.name=mine") == 200
         assert await status(api, NODE, f"{SECRETS}/other") == 403
         assert await status(api, NODE, SECRETS) == 403
-        assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n1") == 200
-        assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n2") == 403
+        assert await status(api, NODE, "/api/v1/pods?fieldSelector=spec.nodeName=n1") == 200
+        assert await status(api, NODE, "/api/v1/pods?fieldSelector=spec.nodeName=n2") == 403
         assert await status(api, NODE, "/api/v1/nodes", "POST", {"metadata": {"name": "n1"}}) == 201
         assert await status(api, NODE, "/api/v1/nodes/n2") == 403
         assert (await api.delete(f"{PODS}/mine?gracePeriodSeconds=0")).status == 200

@@ -13,11 +13,10 @@ from apiserver_stub.request.api_request import RequestContext
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import fold_headers, repeated_headers
+from tests.apiserver_stub.api_client import ADMIN, CONFIGS, ApiClient
 from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"
-CONFIGS = "/api/v1/namespaces/default/configmaps"
-ADMIN = Certificate("admin", ("system:masters",))
 JOE = Certificate("joe", ("tenants",))
 ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
 HEADERS = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid")
@@ -34,7 +33,7 @@ def schema(name: str, level: str, user: str = "joe") -> Any:
 
 
 async def ask(server: ApiServer, path: str = CONFIGS, method: str = "GET") -> Response:
-    return await server.handle(Request(method, path, (), {}, b"", JOE))
+    return await ApiClient(server, JOE).send(method, path)
 
 
 async def uids(api: Any, schema: str, level: str) -> tuple[str, str]:
@@ -125,7 +124,7 @@ async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) 
             assert not isinstance(listed.body, bytes)
             assert [chunk async for chunk in listed.body], "but whoever is slow gets all of it"
             await listed.body.aclose()
-        watch = await api.server.handle(Request("GET", CONFIGS, (("watch", "1"),), {}, b"", JOE))
+        watch = await ask(api.server, f"{CONFIGS}?watch=1")
         assert (await ask(api.server)).status == 429
         events = watch.body
         assert not isinstance(events, bytes)
@@ -240,9 +239,9 @@ async def test_ended_streams_leave_nothing_behind(started: Any, tmp_path: Path) 
         for number in range(3):
             body = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 900_000}}
             assert (await api.post(CONFIGS, body)).status == 201
-        watch = (("watch", "1"), ("timeoutSeconds", "1"))
-        for query in ((), watch, (), watch):
-            stream = (await api.server.handle(Request("GET", CONFIGS, query, {}, b"", JOE))).body
+        watch = f"{CONFIGS}?watch=1&timeoutSeconds=1"
+        for url in (CONFIGS, watch, CONFIGS, watch):
+            stream = (await ask(api.server, url)).body
             assert not isinstance(stream, bytes)
             async for _ in stream:
                 pass
