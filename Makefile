@@ -22,7 +22,7 @@ STORES ?= sqlite workers etcd
 
 stores: .venv/dev ## the tests of whole servers on each store but memory: make stores STORES=workers ARGS="-k watch"
 	@for store in $(STORES); do \
-	  echo "$$store:" && $(BIN)/python -m pytest -n 3 --storage=$$store tests/http_api tests/apiserver_stub/whole_server $(ARGS) || exit 1; \
+	  echo "$$store:" && $(BIN)/python -m pytest -n 3 --storage=$$store $(addprefix tests/apiserver_stub/,http_api whole_server) $(ARGS) || exit 1; \
 	done
 
 check: .venv/dev ## style, types, floors, house rules

@@ -1,76 +1,63 @@
-"""An API server in this process, on a memory store and in virtual time, called with plain requests."""
+"""An API server in this process, on a memory store and in virtual time, called without `await`."""
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from apiserver_stub.common.flags import FLAGS
-from apiserver_stub.process.build import build
 from apiserver_stub.process.lifecycle import ApiServer
-from controller_manager.common.api.wire import Certificate, Request, Response
-from controller_manager.common.base.runtime import Runtime
+from controller_manager.common.api.wire import Request
 from controller_manager.testing.virtual import VirtualLoop
+from tests.apiserver_stub.api_client import ADMIN, Answer, answer_of, encoded
+from tests.apiserver_stub.running_server import ServerStarter
 
-ADMIN = Certificate("admin", ("system:masters",))
+JSON = {"content-type": "application/json"}
 
 
-class Api:
-    """A started server; `ask` passes one request through the handler chain."""
+class SyncClient:
+    """An administrator of a server of its own; paths and parameters are sent as they are."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
-        self.server: ApiServer = self._runner.run(self._start())
-
-    async def _start(self) -> ApiServer:
-        server = build(FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1")), Runtime("test"))
-        await server.start()
-        return server
+        self._stack = AsyncExitStack()
+        self.server: ApiServer = self._runner.run(self._stack.enter_async_context(ServerStarter().start())).server
 
     @property
     def revision(self) -> int:
         """The current revision."""
         return self.server.store.revision
 
-    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, bytes]:
-        """Code and whole body of the answer; `body` is bytes or an object, `more` are `headers` and query."""
-        headers = more.pop("headers", {"content-type": "application/json"})
-        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        query = tuple((name, str(value)) for name, value in more.items())
-        return self.send(Request(method, path, query, headers, data, ADMIN))
+    def ask(
+        self, method: str, path: str, body: Any = None, *, headers: Mapping[str, str] = JSON, **query: Any
+    ) -> Answer:
+        """Send a request with these query parameters."""
+        pairs = tuple((name, str(value)) for name, value in query.items())
+        return self.send(Request(method, path, pairs, headers, encoded(body), ADMIN))
 
-    def send(self, request: Request) -> tuple[int, bytes]:
-        """Code and whole body of the answer to any request; a watch ends by its timeout."""
-        answer, body = self.whole(request)
-        return answer.status, body
+    def send(self, request: Request) -> Answer:
+        """Send any request; a watch must end by itself."""
+        return self._runner.run(self._answer(request))
 
-    def whole(self, request: Request) -> tuple[Response, bytes]:
-        """The answer with its headers, and its whole body."""
-        return self._runner.run(self._whole(request))
-
-    async def _whole(self, request: Request) -> tuple[Response, bytes]:
-        answer = await self.server.handle(request)
-        if isinstance(answer.body, bytes):
-            return answer, answer.body
-        return answer, b"".join([chunk async for chunk in answer.body])
+    async def _answer(self, request: Request) -> Answer:
+        return await answer_of(await self.server.handle(request))
 
     def close(self) -> None:
         """Stop the server."""
-        self._runner.run(self.server.stop())
+        self._runner.run(self._stack.aclose())
         self._runner.close()
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Api]:
+def api() -> Iterator[SyncClient]:
     """The server that the tests of a module share."""
-    api = Api()
+    api = SyncClient()
     yield api
     api.close()
 
 
 @pytest.fixture(scope="session")
-def new_api() -> Callable[[], Api]:
+def new_api() -> Callable[[], SyncClient]:
     """Creates servers for a test that needs many."""
-    return Api
+    return SyncClient

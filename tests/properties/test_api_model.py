@@ -1,7 +1,6 @@
 """Under any sequence of reads and writes, the API answers like a dictionary with a change log."""
 
 import itertools
-import json
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -74,7 +73,7 @@ class ApiMachine(RuleBasedStateMachine):
     @initialize(target=versions)
     def begin(self) -> int:
         for space in SPACES:
-            assert self.api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": space}})[0] == 201
+            assert self.api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": space}}).status == 201
         return int(self.api.revision)
 
     # writing
@@ -274,14 +273,14 @@ class ApiMachine(RuleBasedStateMachine):
     # the wire
 
     def ask(self, *arguments: Any, **more: Any) -> tuple[int, dict[str, Any]]:
-        code, body = self.api.ask(*arguments, **more)
-        return code, json.loads(body)
+        answer = self.api.ask(*arguments, **more)
+        return answer.status, answer.tree
 
     def watched(self, plural: str, space: str, start: int, selector: str) -> list[dict[str, Any]]:
         query = {"watch": 1, "resourceVersion": start, "timeoutSeconds": 1, "labelSelector": selector}
-        code, body = self.api.ask("GET", self.place(plural, space), **query)
-        assert code == 200
-        return [json.loads(line) for line in body.splitlines()]
+        answer = self.api.ask("GET", self.place(plural, space), **query)
+        assert answer.status == 200
+        return answer.events
 
     def items_of(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
         plural = {"ConfigMapList": "configmaps", "PodList": "pods"}[tree["kind"]]

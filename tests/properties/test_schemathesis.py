@@ -26,15 +26,15 @@ from schemathesis.specs.openapi.checks import (
 from apiserver_stub.apis.openapi.definitions import name_of
 from apiserver_stub.apis.openapi.operation import root_of
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Request
 from controller_manager.common.base.plain_yaml import without_nulls
 from controller_manager.common.serving.http import parse_target
+from tests.apiserver_stub.api_client import ADMIN
 
 EXAMPLES, SEED = int(os.environ.get("EXAMPLES", "0")), int(os.environ.get("SEED", "7"))
 KINDS = {(kind.api_version, kind.kind): kind for kind in built_in().all()}
 ROOTS = sorted({root_of(kind.group, kind.version) for kind in KINDS.values()})
 MANIFESTS = Path(__file__).parent.parent / "manifests"
-ADMIN = Certificate("admin", ("system:masters",))
 STATUS = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.Status"
 REFUSED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
@@ -54,20 +54,21 @@ Places = Mapping[str, list[tuple[str, str]]]
 def application(api: Any) -> Callable[..., Iterable[bytes]]:
     """The server as a WSGI application for schemathesis."""
 
-    core = json.loads(api.ask("GET", "/openapi/v3/api/v1")[1])["components"]["schemas"]
+    core = api.ask("GET", "/openapi/v3/api/v1").tree["components"]["schemas"]
 
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    def respond(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         path, query = parse_target(f"{environ['REQUEST_URI']}?{environ['QUERY_STRING']}")
         headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"}
         headers["content-type"] = environ.get("CONTENT_TYPE", "")
         body = environ["wsgi.input"].read()
-        response, data = api.whole(Request(environ["REQUEST_METHOD"], path, query, headers, body, ADMIN))
+        answer = api.send(Request(environ["REQUEST_METHOD"], path, query, headers, body, ADMIN))
+        data = answer.body
         if path.startswith("/openapi/v3/"):
-            data = json.dumps(with_refusals(json.loads(data), core)).encode()
-        start(f"{response.status} -", list(response.headers.items()))
+            data = json.dumps(with_refusals(answer.tree, core)).encode()
+        start(f"{answer.status} -", list(answer.headers.items()))
         return [data]
 
-    return answer
+    return respond
 
 
 def with_refusals(document: Any, core: Any) -> Any:
@@ -93,8 +94,8 @@ def places(api: Any) -> Places:
                 kind, metadata = KINDS[one["apiVersion"], one["kind"]], one["metadata"]
                 namespace = metadata.get("namespace", "default")
                 scope = f"/namespaces/{namespace}" if kind.namespaced else ""
-                code, data = api.ask("POST", f"/{root_of(kind.group, kind.version)}{scope}/{kind.plural}", one)
-                assert code == 201, data
+                made = api.ask("POST", f"/{root_of(kind.group, kind.version)}{scope}/{kind.plural}", one)
+                assert made.status == 201, made.body
                 found.setdefault(kind.plural, []).append((namespace, metadata["name"]))
     return found
 
@@ -113,7 +114,7 @@ def places(api: Any) -> Places:
 )
 @pytest.mark.usefixtures("places")
 def test_earlier_internal_errors_are_rejected_as_invalid(api: Any, method: str, path: str, body: Any) -> None:
-    assert api.ask(method, path, {"metadata": {"name": "front"}, **body})[0] == 422
+    assert api.ask(method, path, {"metadata": {"name": "front"}, **body}).status == 422
 
 
 @pytest.mark.usefixtures("places")
@@ -126,8 +127,8 @@ def test_stored_objects_fit_their_schema(api: Any) -> None:
         if "list" not in kind.verbs:
             continue
         root = root_of(kind.group, kind.version)
-        description = json.loads(api.ask("GET", f"/openapi/v3/{root}")[1])
-        for item in json.loads(api.ask("GET", f"/{root}/{kind.plural}")[1])["items"]:
+        description = api.ask("GET", f"/openapi/v3/{root}").tree
+        for item in api.ask("GET", f"/{root}/{kind.plural}").tree["items"]:
             schema = {"$ref": f"#/components/schemas/{name_of(kind)}", "components": description["components"]}
             OAS30Validator(schema, format_checker=oas30_format_checker).validate(without_nulls(item))
             checked.add(kind.kind)

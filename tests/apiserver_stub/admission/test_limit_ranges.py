@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.plugins.limit_ranges import exceeded, fill
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.api_client import ApiClient
+from tests.apiserver_stub.running_server import Started
 
 NAMESPACE = "/api/v1/namespaces/default"
 
@@ -68,23 +69,23 @@ def test_claim_limits_apply_to_requests() -> None:
     assert len(list(exceeded(claim, [{**limits[0], "max": {"storage": "1Gi"}}]))) == 1
 
 
-async def create_limit_range(api: Api, **limit: Any) -> None:
+async def create_limit_range(api: ApiClient, **limit: Any) -> None:
     limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", **limit}]}}
-    assert (await api.ask("POST", f"{NAMESPACE}/limitranges", limits)).status == 201
+    assert (await api.post(f"{NAMESPACE}/limitranges", limits)).status == 201
 
 
-async def test_server_applies_limit_range_to_new_pods() -> None:
+async def test_server_applies_limit_range_to_new_pods(started: Started) -> None:
     async with started() as api:
         await create_limit_range(api, default={"cpu": "500m"}, defaultRequest={"cpu": "100m"}, max={"cpu": "1"})
         plain = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        made = await api.ask("POST", f"{NAMESPACE}/pods", plain)
+        made = await api.post(f"{NAMESPACE}/pods", plain)
         assert made.status == 201
         resources = made.tree["spec"]["containers"][0]["resources"]
         assert resources == {"limits": {"cpu": "500m"}, "requests": {"cpu": "100m"}}
         greedy = pod(limits={"cpu": "2"})
         greedy["spec"]["containers"][0]["image"] = "i"
         greedy["apiVersion"] = "v1"
-        refused = await api.ask("POST", f"{NAMESPACE}/pods", greedy)
+        refused = await api.post(f"{NAMESPACE}/pods", greedy)
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         assert "maximum cpu usage per Container is 1" in refused.tree["message"]
         assert (await api.patch(f"{NAMESPACE}/pods/plain", {"metadata": {"labels": {"a": "b"}}})).status == 200

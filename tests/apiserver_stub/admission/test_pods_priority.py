@@ -7,7 +7,8 @@ import pytest
 
 from apiserver_stub.admission.plugins.pods import PriorityClass, default_of, prioritized
 from controller_manager.common.api.model import ObjectMeta
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.api_client import ApiClient
+from tests.apiserver_stub.running_server import Started
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PODS = "/api/v1/namespaces/default/pods"
@@ -41,13 +42,13 @@ def test_conflicting_priority_is_rejected(spec: dict[str, Any]) -> None:
         prioritized(spec, priority_class("c", 5, "Never"))
 
 
-async def create_pod(api: Api, name: str, **spec: Any) -> Any:
+async def create_pod(api: ApiClient, name: str, **spec: Any) -> Any:
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
-    return await api.ask("POST", PODS, pod)
+    return await api.post(PODS, pod)
 
 
-async def test_server_resolves_pod_priority() -> None:
+async def test_server_resolves_pod_priority(started: Started) -> None:
     async with started() as api:
         plain = (await create_pod(api, "plain")).tree["spec"]
         assert (plain["priority"], plain["preemptionPolicy"], plain.get("priorityClassName")) == (
@@ -58,26 +59,26 @@ async def test_server_resolves_pod_priority() -> None:
         critical = (await create_pod(api, "critical", priorityClassName="system-node-critical")).tree["spec"]
         assert critical["priority"] == 2_000_001_000
         default = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
-        assert (await api.ask("POST", CLASSES, default)).status == 201
+        assert (await api.post(CLASSES, default)).status == 201
         usual = (await create_pod(api, "usual")).tree["spec"]
         assert (usual["priority"], usual["priorityClassName"]) == (7, "usual")
 
 
-async def test_missing_class_or_second_default_is_rejected() -> None:
+async def test_missing_class_or_second_default_is_rejected(started: Started) -> None:
     async with started() as api:
         refused = await create_pod(api, "p", priorityClassName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
         for name, status in (("one", 201), ("two", 403)):
             default = {"metadata": {"name": name}, "value": 7, "globalDefault": True}
-            assert (await api.ask("POST", CLASSES, default)).status == status
+            assert (await api.post(CLASSES, default)).status == status
         changed = await api.patch(f"{CLASSES}/one", {"description": "still the default"})
         assert changed.status == 200
 
 
-async def test_update_without_priority_keeps_it() -> None:
+async def test_update_without_priority_keeps_it(started: Started) -> None:
     async with started() as api:
         pod = (await create_pod(api, "p")).tree
         del pod["spec"]["priority"], pod["spec"]["preemptionPolicy"]
         pod["metadata"]["labels"] = {"a": "b"}
-        answer = await api.ask("PUT", f"{PODS}/p", pod)
+        answer = await api.put(f"{PODS}/p", pod)
         assert (answer.status, answer.tree["spec"]["priority"]) == (200, 0)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.plugins.pods import with_class
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.api_client import ApiClient
+from tests.apiserver_stub.running_server import Started
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 PODS = "/api/v1/namespaces/default/pods"
@@ -46,15 +47,15 @@ def test_conflicting_pod_is_rejected(own: dict[str, Any], why: str) -> None:
         with_class(own, CLASS)
 
 
-async def create_pod(api: Api, name: str, **spec: Any) -> Any:
+async def create_pod(api: ApiClient, name: str, **spec: Any) -> Any:
     pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
-    return await api.ask("POST", PODS, pod)
+    return await api.post(PODS, pod)
 
 
-async def test_server_applies_runtime_class_to_new_pods() -> None:
+async def test_server_applies_runtime_class_to_new_pods(started: Started) -> None:
     async with started() as api:
         assert (await create_pod(api, "early", runtimeClassName="boxed")).status == 403
-        assert (await api.ask("POST", CLASSES, CLASS)).status == 201
+        assert (await api.post(CLASSES, CLASS)).status == 201
         spec = (await create_pod(api, "boxed", runtimeClassName="boxed")).tree["spec"]
         assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "100m"}, {"a": "b"})
         assert TOLERATED in spec["tolerations"]

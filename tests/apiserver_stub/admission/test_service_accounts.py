@@ -7,7 +7,8 @@ import pytest
 
 from apiserver_stub.admission.plugins.service_accounts import with_account
 from controller_manager.common.base.clock import monotonic
-from tests.http_api.conftest import Api, started
+from tests.apiserver_stub.api_client import ApiClient
+from tests.apiserver_stub.running_server import Started
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 NAMESPACE = "/api/v1/namespaces/default"
@@ -59,26 +60,26 @@ def test_pull_secrets_of_account_apply_if_pod_lacks_own() -> None:
     ]
 
 
-async def create_pod(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any:
+async def create_pod(api: ApiClient, name: str, annotations: Any = None, **spec: Any) -> Any:
     containers = [{"name": "c", "image": "i"}]
     pod = {"metadata": {"name": name, "annotations": annotations or {}}, "spec": {"containers": containers, **spec}}
-    return await api.ask("POST", f"{NAMESPACE}/pods", pod)
+    return await api.post(f"{NAMESPACE}/pods", pod)
 
 
-async def test_server_sets_service_account_of_new_pods() -> None:
+async def test_server_sets_service_account_of_new_pods(started: Started) -> None:
     async with started() as api:
         early = (await create_pod(api, "early")).tree["spec"]
         assert (early["serviceAccountName"], early.get("volumes")) == ("default", None)
         for name in ("default", "builder"):
             account = {"metadata": {"name": name}}
-            assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", account)).status == 201
+            assert (await api.post(f"{NAMESPACE}/serviceaccounts", account)).status == 201
         for asked, name in ((None, "default"), ("builder", "builder")):
             answer = await create_pod(api, f"of-{name}", **({"serviceAccountName": asked} if asked else {}))
             spec = answer.tree["spec"]
             assert (spec["serviceAccountName"], spec["volumes"][0]["name"][:16]) == (name, "kube-api-access-")
 
 
-async def test_pod_with_missing_account_is_rejected() -> None:
+async def test_pod_with_missing_account_is_rejected(started: Started) -> None:
     async with started() as api:
         refused = await create_pod(api, "p", serviceAccountName="missing")
         assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
@@ -88,7 +89,7 @@ async def test_pod_with_missing_account_is_rejected() -> None:
 
 
 @pytest.mark.virtual
-async def test_pod_creation_waits_for_its_service_account() -> None:
+async def test_pod_creation_waits_for_its_service_account(started: Started) -> None:
     async with started("--enable-admission-plugins=ServiceAccount") as api:
         began = monotonic()
         refused = await create_pod(api, "early")
@@ -97,6 +98,6 @@ async def test_pod_creation_waits_for_its_service_account() -> None:
         assert 1 < monotonic() - began < 2
         waiting = asyncio.ensure_future(create_pod(api, "p"))
         await asyncio.sleep(0.3)
-        assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})).status == 201
+        assert (await api.post(f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})).status == 201
         assert (await waiting).status == 201
         assert (await create_pod(api, "q", serviceAccountName="missing")).status == 403

@@ -17,7 +17,7 @@ from controller_manager.common.api.selectors import MOST_CONDITIONS, FieldSelect
 from controller_manager.common.api.wire import Request
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import NO_SELECTORS
-from tests.http_api.conftest import started
+from tests.apiserver_stub.running_server import Started
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data/selectors.jsonl").read_text().splitlines()]
 
@@ -117,7 +117,7 @@ def test_values_of_one_label_count_as_one_condition() -> None:
     assert FieldSelector.count_conditions("a=(b,c=d)") == 2
 
 
-async def test_request_of_unknown_caller_parses_no_selectors(parsed: list[str]) -> None:
+async def test_request_of_unknown_caller_parses_no_selectors(started: Started, parsed: list[str]) -> None:
     """Long work on a request may start only after its caller is known."""
     query = (("labelSelector", "a," * 30_000 + "a"), ("fieldSelector", "metadata.name=x," * 4_000 + "a=b"))
     async with started("--authorization-mode=RBAC") as api:

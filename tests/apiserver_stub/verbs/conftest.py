@@ -1,9 +1,7 @@
 """The verbs on a real store in memory, called by path as the handler chain calls them."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
@@ -27,9 +25,10 @@ from apiserver_stub.verbs.conversion import RowConversions
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
-from controller_manager.common.api.wire import Request, Response
+from controller_manager.common.api.wire import Response
 from controller_manager.common.serving.authentication import User
 from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision
+from tests.apiserver_stub.api_client import Answer, ApiClient, request_of
 from tests.apiserver_stub.memory_backend import MemoryBackend
 
 Tree = dict[str, Any]
@@ -47,24 +46,10 @@ class _Signers(AlwaysAllow):
         return await super().authorize(attributes)
 
 
-@dataclass
-class Answer:
-    """A response with its whole body."""
-
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-    @property
-    def tree(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.data)
-        return found
-
-
-class Api:
+class VerbsClient(ApiClient):
     """Calls the verbs directly; errors are raised."""
 
-    def __init__(self, store: WatchCache, kinds: ResourceRegistry, allocation: Sequence[Rule]) -> None:
+    def __init__(self, store: WatchCache, kinds: ResourceRegistry, allocation: Sequence[Rule] = ()) -> None:
         self.store = store
         self.representations = RepresentationCache(store)
         self.hub = Hub(store, self.representations)
@@ -91,47 +76,18 @@ class Api:
         )
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> APIRequest:
-        path, _, text = url.partition("?")
-        query = tuple((p.partition("=")[0], p.partition("=")[2]) for p in text.split("&") if p)
-        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        info = RequestInfo.of(method, path, last_values(query))
+        """Return the request as the verbs get it."""
+        request = request_of(method, url, body, headers or {})
+        query = last_values(request.query)
+        info = RequestInfo.of(method, request.path, query)
         kind, part = resolve(info, self.kinds)
         namespace = info.namespace if kind.namespaced else ""
-        request = Request(method, path, query, headers or {}, data)
-        return APIRequest(request, User("tester"), info.verb, kind, namespace, info.name, part, last_values(query))
+        return APIRequest(request, User("tester"), info.verb, kind, namespace, info.name, part, query)
 
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        call = self.call(method, url, body, named)
+        call = self.call(method, url, body, headers)
         representation = self.forms.check(call)
         return await self.forms.respond(call, representation, await self.verbs.answer(call))
-
-    async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
-        response = await self.send(method, url, body, **headers)
-        data = response.body
-        if not isinstance(data, bytes):
-            data = b"".join([chunk async for chunk in data])
-        return Answer(response.status, response.headers, data)
-
-    async def get(self, url: str, **headers: str) -> dict[str, Any]:
-        return (await self("GET", url, **headers)).tree
-
-    async def post(self, url: str, body: Any, **headers: str) -> dict[str, Any]:
-        return (await self("POST", url, body, **headers)).tree
-
-    async def put(self, url: str, body: Any, **headers: str) -> dict[str, Any]:
-        return (await self("PUT", url, body, **headers)).tree
-
-    async def delete(self, url: str, body: Any = None, **headers: str) -> dict[str, Any]:
-        return (await self("DELETE", url, body, **headers)).tree
-
-    async def patch(self, url: str, body: Any, kind: str = "merge-patch", **headers: str) -> dict[str, Any]:
-        return (await self("PATCH", url, body, content_type=f"application/{kind}+json", **headers)).tree
-
-    async def config(self, name: str, namespace: str = "default", **labels: str) -> dict[str, Any]:
-        """Create a small object."""
-        url = f"/api/v1/namespaces/{namespace}/configmaps"
-        return await self.post(url, {"metadata": {"name": name, "labels": labels}, "data": {"k": name}})
 
 
 @pytest.fixture(scope="session")
@@ -159,11 +115,11 @@ def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache
 @asynccontextmanager
 async def started_api(
     kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]] = lambda _: ()
-) -> AsyncIterator[Api]:
+) -> AsyncIterator[VerbsClient]:
     """The verbs on their own store, with the namespace `default`."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
     await store.start()
-    api = Api(store, kinds, allocation(store))
+    api = VerbsClient(store, kinds, allocation(store))
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     yield api
     api.hub.close()
@@ -171,7 +127,9 @@ async def started_api(
 
 
 @pytest.fixture
-async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]]) -> AsyncIterator[Api]:
+async def api(
+    kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]]
+) -> AsyncIterator[VerbsClient]:
     async with started_api(kinds, allocation) as api:
         yield api
 
@@ -180,9 +138,8 @@ async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequen
 def apply(api) -> Callable[..., Any]:
     """Apply an object as a manager; return the answer."""
 
-    async def ask(url: str, tree: Any, manager: str = "one", query: str = "", media: str = "apply-patch+yaml") -> Any:
-        body = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
-        return await api("PATCH", f"{url}?fieldManager={manager}&{query}", body, content_type=f"application/{media}")
+    async def ask(url: str, tree: Any, manager: str = "one", query: str = "", form: str = "apply-patch+yaml") -> Answer:
+        return await api.patch(f"{url}?fieldManager={manager}&{query}", tree, form)
 
     return ask
 

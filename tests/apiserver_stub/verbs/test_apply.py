@@ -77,9 +77,11 @@ async def test_defaults_have_no_owner_and_leave_with_their_element(api, apply, d
 async def test_conflict_changes_nothing_unless_forced(api, apply, deployment, owners) -> None:
     """API concepts, Update operations, rule 5: conflicts are detected, and may be overridden."""
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))).tree
-    with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas'):
+    with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas') as caught:
         await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two")
-    assert await api.get(f"{DEPLOYMENTS}/d") == made
+    (cause,) = caught.value.details.causes
+    assert (cause.reason, cause.field) == ("FieldManagerConflict", ".spec.replicas")
+    assert (await api.get(f"{DEPLOYMENTS}/d")).tree == made
     taken = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two", "force=true")).tree
     assert ".spec.replicas" in owners(taken)["two", "Apply", ""]
     assert ".spec.replicas" not in owners(taken)["one", "Apply", ""]
@@ -120,7 +122,7 @@ async def test_scale_can_be_applied(api, apply, deployment, owners) -> None:
         await apply(f"{DEPLOYMENTS}/d/scale", scale, "scaler")
     done = (await apply(f"{DEPLOYMENTS}/d/scale", scale, "scaler", "force=true")).tree
     assert (done["kind"], done["spec"]) == ("Scale", {"replicas": 3})
-    found = owners(await api.get(f"{DEPLOYMENTS}/d"))
+    found = owners((await api.get(f"{DEPLOYMENTS}/d")).tree)
     assert found["scaler", "Apply", "scale"] == [".spec.replicas"]
     assert ".spec.replicas" not in found["one", "Apply", ""]
 
@@ -150,7 +152,7 @@ async def test_versions_of_a_kind_share_managed_fields(api, apply) -> None:
 async def test_managed_fields_are_dropped_from_too_large_object(api, apply) -> None:
     """As in kube-apiserver: managed fields are dropped rather than the write, except by an apply."""
     data = {f"k{number:020}": "v" for number in range(95_000)}
-    made = await api.post(CONFIGS, config(data))
+    made = (await api.post(CONFIGS, config(data))).tree
     assert (len(made["data"]), "managedFields" in made["metadata"]) == (95_000, False)
     with pytest.raises(errors.RequestEntityTooLarge):
         await apply(f"{CONFIGS}/b", config(data, name="b"))
@@ -167,7 +169,7 @@ async def test_event_groups_share_managed_fields(api, apply, owners) -> None:
     other = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "core"}
     with pytest.raises(errors.Conflict, match=r'^Apply failed with 1 conflict: conflict with "one": \.note$'):
         await apply(core, other, "two")
-    assert ".note" in owners(await api.get(core))["one", "Apply", ""]
+    assert ".note" in owners((await api.get(core)).tree)["one", "Apply", ""]
     agreed = (await apply(core, {**other, "message": "new"}, "two")).tree
     assert {e["manager"]: e["apiVersion"] for e in agreed["metadata"]["managedFields"]} == {
         "one": "events.k8s.io/v1", "two": "v1",
@@ -179,9 +181,9 @@ async def test_cbor_can_be_applied_if_enabled(api, apply) -> None:
     """API concepts, Headers and media types: `application/apply-patch+cbor` when CBOR is enabled."""
     body = cbor2.dumps(config({"k": "1"}))
     with pytest.raises(errors.UnsupportedMediaType):
-        await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")
+        await apply(f"{CONFIGS}/a", body, form="apply-patch+cbor")
     api.forms = ContentNegotiator(api.representations, cbor=True)
-    assert (await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")).tree["data"] == {"k": "1"}
+    assert (await apply(f"{CONFIGS}/a", body, form="apply-patch+cbor")).tree["data"] == {"k": "1"}
 
 
 async def test_dry_run_shows_outcome_and_writes_nothing(api, apply, owners) -> None:
@@ -247,19 +249,19 @@ async def test_invalid_configuration_is_rejected(api, apply, name: str, existing
 
 async def test_removal_of_all_metadata_is_rejected(api, apply) -> None:
     """As in kube-apiserver, which then finds no name."""
-    await api.config("a")
+    await api.config("a", labels={})
     await apply(f"{CONFIGS}/a", config(labels={"x": "y"}))
     with pytest.raises(errors.BadRequest, match="its name included"):
         await apply(f"{CONFIGS}/a", {**config(), "metadata": {"finalizers": []}})
-    assert (await api.get(f"{CONFIGS}/a"))["metadata"]["labels"]["x"] == "y"
+    assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["labels"]["x"] == "y"
 
 
 async def test_deployment_annotations_change_generation(api, deployment) -> None:
     """Their changes increment the generation, as in kube-apiserver; those of other workloads do not."""
     await api.post(DEPLOYMENTS, deployment())
-    kept = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"a": "b"}, "annotations": {}}})
-    made = await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"annotations": {"a": "b"}}})
-    told = await api.patch(f"{DEPLOYMENTS}/d/status", {"metadata": {"annotations": {"a": "c"}}})
+    kept = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"a": "b"}, "annotations": {}}})).tree
+    made = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"annotations": {"a": "b"}}})).tree
+    told = (await api.patch(f"{DEPLOYMENTS}/d/status", {"metadata": {"annotations": {"a": "c"}}})).tree
     assert [one["metadata"]["generation"] for one in (kept, made, told)] == [1, 2, 2]
 
 
@@ -296,7 +298,7 @@ async def test_apply_needs_a_manager_and_other_patches_reject_force(api) -> None
     with pytest.raises(
         errors.Invalid, match=r'^PatchOptions\.meta\.k8s\.io "" is invalid: fieldManager: Required value'
     ):
-        await api("PATCH", f"{CONFIGS}/a", config(), content_type=media)
+        await api.ask("PATCH", f"{CONFIGS}/a", config(), content_type=media)
     await api.config("a")
     with pytest.raises(errors.Invalid, match="force: Forbidden: may not be specified for non-apply patch"):
         await api.patch(f"{CONFIGS}/a?force=false", {})
@@ -312,7 +314,7 @@ async def test_two_concurrent_applies_both_succeed(api, apply) -> None:
     both = ((config({"k": "1"}), "one"), (config({"m": "1"}), "two"))
     done = await all_of(*(apply(f"{CONFIGS}/a", *said) for said in both))
     assert sorted(answer.status for answer in done) == [200, 201]
-    assert (await api.get(f"{CONFIGS}/a"))["data"] == {"k": "1", "m": "1"}
+    assert (await api.get(f"{CONFIGS}/a")).tree["data"] == {"k": "1", "m": "1"}
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["1Gi", "TCP", "c"])
@@ -335,7 +337,7 @@ async def test_any_configuration_is_applied_or_rejected(
         before = api.store.revision
         url = f"{DEPLOYMENTS}/d?fieldManager={manager}" + ("&force=true" if force else "")
         try:
-            await api("PATCH", url, tree, content_type="application/apply-patch+yaml")
+            await api.patch(url, tree, "apply-patch+yaml")
         except errors.ApiError as refusal:
             is_told = refusal.code < 500 or type(refusal) is errors.UnknownError  # of values of another type
         else:

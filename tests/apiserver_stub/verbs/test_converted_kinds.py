@@ -114,15 +114,15 @@ async def lines_of(api: Any, url: str, count: int) -> list[Tree]:
 
 
 async def test_objects_are_stored_in_one_version(api: Any, renamer: Renamer) -> None:
-    created = await api.post(V2, body("v2", "a"))
+    created = (await api.post(V2, body("v2", "a"))).tree
     assert version_and_data(created) == ("v2", {"address": "a"})
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
     row = api.store.get(STORAGE, "default/a")
     assert version_and_data(json.loads(row.data)) == ("v1", {"host": "a"})
     assert created["metadata"]["resourceVersion"] == str(row.revision)
-    assert version_and_data(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
+    assert version_and_data((await api.get(f"{V1}/a")).tree) == ("v1", {"host": "a"})
     assert renamer.take() == []
-    read = await api.get(f"{V2}/a")
+    read = (await api.get(f"{V2}/a")).tree
     assert read == created
     assert renamer.take() == [(["a"], "v2")]
 
@@ -132,11 +132,11 @@ async def test_rows_of_any_version_are_converted(api: Any, renamer: Renamer) -> 
     old = {**body("v2", "old"), "metadata": metadata}
     await api.store.commit(Write(STORAGE, "default/old", 0, json.dumps(old, separators=(",", ":")).encode()))
     await api.post(V1, body("v1", "new"))
-    assert [version_and_data(item) for item in (await api.get(V1))["items"]] == [("v1", {"host": "a"})] * 2
+    assert [version_and_data(item) for item in (await api.get(V1)).tree["items"]] == [("v1", {"host": "a"})] * 2
     assert renamer.take() == [(["old"], "v1")]
-    assert version_and_data(await api.get(f"{V2}/old")) == ("v2", {"address": "a"})
+    assert version_and_data((await api.get(f"{V2}/old")).tree) == ("v2", {"address": "a"})
     assert renamer.take() == []
-    changed = await api.patch(f"{V1}/old", {"data": {"more": "b"}})
+    changed = (await api.patch(f"{V1}/old", {"data": {"more": "b"}})).tree
     assert version_and_data(changed) == ("v1", {"host": "a", "more": "b"})
     assert version_and_data(json.loads(api.store.get(STORAGE, "default/old").data))[0] == "v1"
 
@@ -146,10 +146,10 @@ async def test_list_is_converted_once_in_batches(api: Any, renamer: Renamer) -> 
     for name in names:
         await api.post(V1, body("v1", name))
     renamer.take()
-    listed = await api.get(V2)
+    listed = (await api.get(V2)).tree
     assert [item["metadata"]["name"] for item in listed["items"]] == names
     assert [len(asked) for asked, _ in renamer.take()] == [100, 100, 50]
-    assert await api.get(V2) == {**listed, "metadata": (await api.get(V2))["metadata"]}
+    assert (await api.get(V2)).tree == {**listed, "metadata": (await api.get(V2)).tree["metadata"]}
 
 
 async def test_converted_rows_are_shared_by_lists_and_watches(api: Any, renamer: Renamer) -> None:
@@ -161,7 +161,7 @@ async def test_converted_rows_are_shared_by_lists_and_watches(api: Any, renamer:
     await lines_of(api, f"{V2}?watch=1", 2)
     assert renamer.take() == []
     await api.patch(f"{V1}/a", {"data": {"host": "c"}})
-    assert version_and_data((await api.get(V2))["items"][0]) == ("v2", {"address": "c"})
+    assert version_and_data((await api.get(V2)).tree["items"][0]) == ("v2", {"address": "c"})
     assert renamer.take() == [(["a"], "v2")]
 
 
@@ -201,10 +201,12 @@ async def test_selectors_apply_to_the_served_version(api: Any) -> None:
         ("fieldSelector=metadata.name=a,data.address=x", ["a"]),
         ("fieldSelector=metadata.name=a,data.address=y", []),
     ):
-        assert [item["metadata"]["name"] for item in (await api.get(f"{V2}?{query}"))["items"]] == names, query
-    assert [item["metadata"]["name"] for item in (await api.get(f"{V1}?fieldSelector=data.host=y"))["items"]] == ["b"]
-    first = await api.get(f"{V2}?labelSelector=seen-in=v2&limit=1")
-    rest = await api.get(f"{V2}?labelSelector=seen-in=v2&limit=1&continue={first['metadata']['continue']}")
+        assert [item["metadata"]["name"] for item in (await api.get(f"{V2}?{query}")).tree["items"]] == names, query
+    assert [item["metadata"]["name"] for item in (await api.get(f"{V1}?fieldSelector=data.host=y")).tree["items"]] == [
+        "b"
+    ]
+    first = (await api.get(f"{V2}?labelSelector=seen-in=v2&limit=1")).tree
+    rest = (await api.get(f"{V2}?labelSelector=seen-in=v2&limit=1&continue={first['metadata']['continue']}")).tree
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b"]
 
 
@@ -241,7 +243,7 @@ async def test_watch_with_selector_follows_converted_fields(api: Any) -> None:
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1&fieldSelector=data.address=x", 4))
     await asyncio.sleep(0.01)
     await api.patch(f"{V1}/a", {"data": {"host": "y"}})
-    changed = await api.patch(f"{V1}/a", {"data": {"host": "x"}})
+    changed = (await api.patch(f"{V1}/a", {"data": {"host": "x"}})).tree
     await api.post(V1, body("v1", "b", "y"))
     await api.delete(f"{V1}/a")
     lines = await watching
@@ -306,7 +308,7 @@ async def test_watch_ended_during_conversion_delivers_nothing(api: Any, renamer:
 
 @pytest.mark.parametrize("verb", ["get", "list", "create", "update", "patch", "apply", "delete", "collection"])
 async def test_failed_conversion_rejects_request_without_write(api: Any, renamer: Renamer, verb: str) -> None:
-    made = await api.post(V2, body("v2", "a"))
+    made = (await api.post(V2, body("v2", "a"))).tree
     revision = api.store.revision
     renamer.refusal = InternalError("no way")
     ask: dict[str, Callable[[], Any]] = {
@@ -315,16 +317,14 @@ async def test_failed_conversion_rejects_request_without_write(api: Any, renamer
         "create": lambda: api.post(V2, body("v2", "b")),
         "update": lambda: api.put(f"{V2}/a", {**made, "data": {"address": "b"}}),
         "patch": lambda: api.patch(f"{V2}/a", {"data": {"address": "b"}}),
-        "apply": lambda: api(
-            "PATCH", f"{V2}/b?fieldManager=m", body("v2", "b"), content_type="application/apply-patch+yaml"
-        ),
+        "apply": lambda: api.patch(f"{V2}/b?fieldManager=m", body("v2", "b"), "apply-patch+yaml"),
         "delete": lambda: api.delete(f"{V2}/a"),
         "collection": lambda: api.delete(V2),
     }
     with pytest.raises(InternalError, match="no way"):
         await ask[verb]()
     assert api.store.revision == revision
-    assert version_and_data(await api.get(f"{V1}/a")) == ("v1", {"host": "a"})
+    assert version_and_data((await api.get(f"{V1}/a")).tree) == ("v1", {"host": "a"})
 
 
 async def test_response_is_converted_before_the_write(api: Any, renamer: Renamer) -> None:
@@ -340,7 +340,7 @@ def _fail() -> Tree:
 
 
 async def test_dry_run_returns_the_converted_object(api: Any, renamer: Renamer) -> None:
-    answered = await api.post(f"{V2}?dryRun=All", body("v2", "a"))
+    answered = (await api.post(f"{V2}?dryRun=All", body("v2", "a"))).tree
     assert answered["metadata"]["labels"] == {"seen-in": "v2"}
     assert renamer.take() == [(["a"], "v1"), (["a"], "v2")]
     assert api.store.get(STORAGE, "default/a") is None
@@ -349,27 +349,27 @@ async def test_dry_run_returns_the_converted_object(api: Any, renamer: Renamer) 
 async def test_delete_returns_last_state_in_requested_version(api: Any) -> None:
     await api.post(V1, body("v1", "a", metadata={"finalizers": ["example.com/x"]}))
     await api.post(V1, body("v1", "b"))
-    assert version_and_data(await api.delete(f"{V2}/a")) == ("v2", {"address": "a"})
-    left = await api.delete(V2)
+    assert version_and_data((await api.delete(f"{V2}/a")).tree) == ("v2", {"address": "a"})
+    left = (await api.delete(V2)).tree
     assert [(item["metadata"]["name"], *version_and_data(item)) for item in left["items"]] == [
         ("a", "v2", {"address": "a"}),
         ("b", "v2", {"address": "a"}),
     ]
-    assert [item["metadata"]["name"] for item in (await api.get(V1))["items"]] == ["a"]
+    assert [item["metadata"]["name"] for item in (await api.get(V1)).tree["items"]] == ["a"]
 
 
 async def test_tables_and_metadata_show_the_served_version(api: Any) -> None:
     await api.post(V1, body("v1", "a"))
     meta = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    assert (await api.get(V2, accept=meta))["items"][0]["metadata"]["labels"] == {"seen-in": "v2"}
-    table = await api.get(f"{V2}?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")
+    assert (await api.get(V2, accept=meta)).tree["items"][0]["metadata"]["labels"] == {"seen-in": "v2"}
+    table = (await api.get(f"{V2}?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")).tree
     assert version_and_data(table["rows"][0]["object"]) == ("v2", {"address": "a"})
-    one = await api.get(f"{V2}/a?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")
+    one = (await api.get(f"{V2}/a?includeObject=Object", accept="application/json;as=Table;g=meta.k8s.io;v=v1")).tree
     assert version_and_data(one["rows"][0]["object"]) == ("v2", {"address": "a"})
-    protobuf = await api(
-        "GET", V2, accept="application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    protobuf = await api.get(
+        V2, accept="application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     )
-    assert b"seen-in" in protobuf.data
+    assert b"seen-in" in protobuf.body
 
 
 async def test_managed_fields_have_several_versions(api: Any, apply: Any, owners: Any, renamer: Renamer) -> None:
@@ -384,7 +384,7 @@ async def test_managed_fields_have_several_versions(api: Any, apply: Any, owners
     taken = (await apply(f"{V2}/a", {**body("v2", "a", "z")}, "two", "force=true")).tree
     assert owners(taken) == {("one", "Apply", ""): [".data.more"], ("two", "Apply", ""): [".data.address"]}
     assert version_and_data(taken) == ("v2", {"address": "z", "more": "1"})
-    merged = await api.patch(f"{V2}/a?fieldManager=three", {"data": {"more": "2"}})
+    merged = (await api.patch(f"{V2}/a?fieldManager=three", {"data": {"more": "2"}})).tree
     assert owners(merged)[("three", "Update", "")] == [".data.more"]
     assert ("one", "Apply", "") not in owners(merged)
     back = (await apply(f"{V1}/a", body("v1", "a", "z"), "two")).tree
@@ -396,7 +396,7 @@ async def test_managed_fields_of_new_object_are_converted(api: Any, owners: Any,
     entry = {"manager": "one", "operation": "Update", "apiVersion": f"{GROUP}/v1", "fieldsType": "FieldsV1"}
     metadata = {"generateName": "a", "managedFields": [{**entry, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields}]}
     tree = {**body("v2", "", more="1"), "metadata": metadata}
-    made = await api.post(V2, tree)
+    made = (await api.post(V2, tree)).tree
     assert owners(made)[("unknown", "Update", "")] == [
         ".data",
         ".data.address",
@@ -425,13 +425,13 @@ async def test_hanging_converter_blocks_only_its_requests(api: Any, renamer: Ren
     watching = asyncio.ensure_future(lines_of(api, f"{V2}?watch=1", 1))
     await asyncio.sleep(0)
     async with asyncio.timeout(1):
-        assert version_and_data(await api.get(f"{V1}/a"))[0] == "v1"
+        assert version_and_data((await api.get(f"{V1}/a")).tree)[0] == "v1"
         await api.post(V1, body("v1", "b"))
         assert len(await lines_of(api, f"{V1}?watch=1", 2)) == 2
-        assert await api.config("beside")
+        await api.config("beside")
     assert not any(each.done() for each in (*waiting, watching))
     renamer.gate.set()
-    assert {version_and_data(each)[0] for each in await asyncio.gather(*waiting)} == {"v2"}
+    assert {version_and_data(each.tree)[0] for each in await asyncio.gather(*waiting)} == {"v2"}
     assert (await watching)[0]["object"]["metadata"]["name"] == "a"
 
 

@@ -51,13 +51,13 @@ def row(api: Any, name: str) -> Any:
 
 
 async def test_response_equals_stored_object(api: Any) -> None:
-    made = await api("POST", THINGS, thing("a", size=1))
+    made = await api.post(THINGS, thing("a", size=1))
     assert made.tree["spec"] == {"mode": "slow", "size": 1}
-    assert (row(api, "a").settled, row(api, "a").data + b"\n") == (THING.serial, made.data)
-    changed = await api("PUT", f"{THINGS}/a", made.tree | {"spec": {"size": 2}})
+    assert (row(api, "a").settled, row(api, "a").data + b"\n") == (THING.serial, made.body)
+    changed = await api.put(f"{THINGS}/a", made.tree | {"spec": {"size": 2}})
     assert changed.tree["spec"] == {"mode": "slow", "size": 2}
-    assert (row(api, "a").settled, row(api, "a").data + b"\n") == (THING.serial, changed.data)
-    assert (await api("GET", f"{THINGS}/a")).data == changed.data
+    assert (row(api, "a").settled, row(api, "a").data + b"\n") == (THING.serial, changed.body)
+    assert (await api.get(f"{THINGS}/a")).body == changed.body
 
 
 async def test_defaults_removed_by_admission_are_restored(api: Any) -> None:
@@ -66,6 +66,6 @@ async def test_defaults_removed_by_admission_are_restored(api: Any) -> None:
 
     rule = Rule(forget, ("create",), ("things.example.com",))
     api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, Admission.of(mutating=[rule])))
-    made = await api("POST", THINGS, thing("a", size=1))
+    made = await api.post(THINGS, thing("a", size=1))
     assert made.tree["spec"] == orjson.loads(row(api, "a").data)["spec"] == {"mode": "slow", "size": 1}
-    assert row(api, "a").data + b"\n" == made.data
+    assert row(api, "a").data + b"\n" == made.body

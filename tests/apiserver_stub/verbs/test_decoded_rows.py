@@ -14,7 +14,6 @@ from controller_manager.common.api.errors import ApiError, Invalid
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
@@ -32,25 +31,25 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_object_written_here_is_not_decoded_again(api: Any, decoded: list[str]) -> None:
-    await api("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    await api.post(CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
     for number in range(3):
-        told = (await api("PATCH", f"{CONFIGS}/a", {"data": {"y": str(number)}}, content_type=MERGE)).tree
+        told = (await api.patch(f"{CONFIGS}/a", {"data": {"y": str(number)}})).tree
         assert told["data"] == {"x": "1", "y": str(number)}
-        assert (await api("GET", f"{CONFIGS}/a")).tree == told
+        assert (await api.get(f"{CONFIGS}/a")).tree == told
     assert decoded == []
 
 
 async def test_rejected_and_dry_run_changes_leave_cache_unchanged(
     api: Any, deployment: Any, decoded: list[str]
 ) -> None:
-    made = (await api("POST", DEPLOYMENTS, deployment(replicas=2))).tree
+    made = (await api.post(DEPLOYMENTS, deployment(replicas=2))).tree
     with pytest.raises(Invalid):
-        await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": -1, "paused": True}}, content_type=MERGE)
-    await api("PATCH", f"{DEPLOYMENTS}/d?dryRun=All", {"spec": {"paused": True}}, content_type=MERGE)
+        await api.patch(f"{DEPLOYMENTS}/d", {"spec": {"replicas": -1, "paused": True}})
+    await api.patch(f"{DEPLOYMENTS}/d?dryRun=All", {"spec": {"paused": True}})
     stale = {"metadata": {"resourceVersion": "1"}, "spec": {"paused": True}}
     with pytest.raises(ApiError):
-        await api("PATCH", f"{DEPLOYMENTS}/d", stale, content_type=MERGE)
-    told = (await api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)).tree
+        await api.patch(f"{DEPLOYMENTS}/d", stale)
+    told = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}})).tree
     assert told["spec"] == made["spec"]
     assert told["metadata"]["generation"] == made["metadata"]["generation"]
     assert decoded == []
@@ -58,29 +57,29 @@ async def test_rejected_and_dry_run_changes_leave_cache_unchanged(
 
 async def test_recreated_object_shares_nothing_with_old_one(api: Any) -> None:
     before = len(api.scope.decoded)
-    await api("POST", CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
-    await api("DELETE", f"{CONFIGS}/a")
+    await api.post(CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    await api.delete(f"{CONFIGS}/a")
     assert len(api.scope.decoded) == before
-    await api("POST", CONFIGS, {"metadata": {"name": "a"}})
-    told = (await api("PATCH", f"{CONFIGS}/a", {"data": {"y": "2"}}, content_type=MERGE)).tree
+    await api.post(CONFIGS, {"metadata": {"name": "a"}})
+    told = (await api.patch(f"{CONFIGS}/a", {"data": {"y": "2"}})).tree
     assert told["data"] == {"y": "2"}
 
 
 async def test_each_version_is_cached_separately(api: Any) -> None:
     scaler = {"spec": {"maxReplicas": 3, "scaleTargetRef": TARGET}}
     scalers = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
-    await api("POST", scalers.format("v2"), {"metadata": {"name": "a"}, **scaler})
+    await api.post(scalers.format("v2"), {"metadata": {"name": "a"}, **scaler})
     change = {"spec": {"targetCPUUtilizationPercentage": 50}}
-    one = (await api("PATCH", scalers.format("v1") + "/a", change, content_type=MERGE)).tree
+    one = (await api.patch(scalers.format("v1") + "/a", change)).tree
     assert one["spec"]["targetCPUUtilizationPercentage"] == 50
-    two = (await api("PATCH", scalers.format("v2") + "/a", {"spec": {"maxReplicas": 4}}, content_type=MERGE)).tree
+    two = (await api.patch(scalers.format("v2") + "/a", {"spec": {"maxReplicas": 4}})).tree
     assert two["spec"]["metrics"][0]["resource"]["target"] == {"type": "Utilization", "averageUtilization": 50}
 
 
 async def test_cache_is_limited_in_entries_and_object_size(api: Any) -> None:
     assert api.scope.decoded.most == 256
     for number in range(300):
-        await api("POST", CONFIGS, {"metadata": {"name": f"a-{number}"}})
+        await api.post(CONFIGS, {"metadata": {"name": f"a-{number}"}})
     assert len(api.scope.decoded) == 256
     known = DecodedRows(most=2)
     kind = api.scope.kinds.find("", "v1", "configmaps")

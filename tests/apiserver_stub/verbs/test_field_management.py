@@ -21,14 +21,14 @@ def config(data: Any = None, **metadata: Any) -> Tree:
 
 async def test_every_writer_owns_what_it_writes(api, deployment, owners) -> None:
     """API concepts, Update operations, rule 5: managed fields are tracked, whoever writes."""
-    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))
+    made = (await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))).tree
     assert ".spec.replicas" in owners(made)["maker", "Update", ""]
     assert not [path for path in owners(made)["maker", "Update", ""] if path.startswith((".status", ".metadata.name"))]
     await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, user_agent="kubectl/v1.36.0 (linux)")
     await api.patch(f"{DEPLOYMENTS}/d/status", {"status": {"replicas": 1}}, user_agent="controller")
     scale = {"metadata": {"name": "d"}, "spec": {"replicas": 3}}
     await api.put(f"{DEPLOYMENTS}/d/scale?fieldManager=scaler", scale)
-    found = owners(await api.get(f"{DEPLOYMENTS}/d"))
+    found = owners((await api.get(f"{DEPLOYMENTS}/d")).tree)
     assert ".spec.replicas" not in found.pop(("maker", "Update", ""))
     assert found == {
         ("kubectl", "Update", ""): [".metadata.labels", ".metadata.labels.x"],
@@ -38,22 +38,22 @@ async def test_every_writer_owns_what_it_writes(api, deployment, owners) -> None
 
 
 async def test_unchanged_write_records_nothing(api) -> None:
-    made = await api.config("a")
-    assert await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"k": "a"}}) == made
+    made = (await api.config("a")).tree
+    assert (await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"k": "a"}})).tree == made
 
 
 @pytest.mark.virtual
 async def test_times_change_only_with_fields(api) -> None:
-    made = await api.config("a")
+    made = (await api.config("a")).tree
     (first,) = made["metadata"]["managedFields"]
     await asyncio.sleep(60)
-    changed = await api.patch(f"{CONFIGS}/a", {"data": {"m": "2"}})
+    changed = (await api.patch(f"{CONFIGS}/a", {"data": {"m": "2"}})).tree
     (second,) = changed["metadata"]["managedFields"]
     assert first["time"] < second["time"]
     await asyncio.sleep(60)
-    third = await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"n": "3"}})
+    third = (await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"n": "3"}})).tree
     assert next(e["time"] for e in third["metadata"]["managedFields"]) == second["time"]
-    removed = await api.patch(f"{CONFIGS}/a", {"data": {"n": None}})
+    removed = (await api.patch(f"{CONFIGS}/a", {"data": {"n": None}})).tree
     assert removed["metadata"]["managedFields"] == [second]
 
 
@@ -63,7 +63,7 @@ async def test_times_change_only_with_fields(api) -> None:
      ("é" * 100, "é" * 64), ("/1", "unknown")],
 )  # fmt: skip
 async def test_manager_defaults_to_user_agent(api, agent: str, manager: str) -> None:
-    made = await api.post(CONFIGS, config({"k": "1"}), user_agent=agent)
+    made = (await api.post(CONFIGS, config({"k": "1"}), user_agent=agent)).tree
     assert [e["manager"] for e in made["metadata"]["managedFields"]] == [manager]
 
 
@@ -82,18 +82,18 @@ async def test_manager_names_are_validated(api, apply, manager: str, why: str) -
 
 
 @pytest.mark.parametrize("sent", [[], [{}]])
-@pytest.mark.parametrize("verb", ["PUT", "merge-patch", "json-patch"])
+@pytest.mark.parametrize("verb", ["PUT", "merge-patch+json", "json-patch+json"])
 async def test_empty_managed_fields_reset_ownership(api, apply, sent: Any, verb: str) -> None:
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
     if verb == "PUT":
         made["metadata"]["managedFields"] = sent
-        cleared = await api.put(f"{CONFIGS}/a", made)
+        cleared = (await api.put(f"{CONFIGS}/a", made)).tree
     else:
         operations = [{"op": "replace", "path": "/metadata/managedFields", "value": sent}]
-        patch = operations if verb == "json-patch" else {"metadata": {"managedFields": sent}}
-        cleared = await api.patch(f"{CONFIGS}/a", patch, verb)
+        patch = operations if verb == "json-patch+json" else {"metadata": {"managedFields": sent}}
+        cleared = (await api.patch(f"{CONFIGS}/a", patch, verb)).tree
     assert "managedFields" not in cleared["metadata"]
-    later = await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})
+    later = (await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})).tree
     assert "managedFields" not in later["metadata"]
     with pytest.raises(errors.Conflict, match="before-first-apply"):
         await apply(f"{CONFIGS}/a", config({"k": "3"}))
@@ -101,7 +101,7 @@ async def test_empty_managed_fields_reset_ownership(api, apply, sent: Any, verb:
 
 async def test_first_apply_leaves_reset_fields_unowned(api, apply, deployment, owners) -> None:
     """`before-first-apply` owns the fields that the request may write: without the status, or the status alone."""
-    made = await api.post(DEPLOYMENTS, deployment())
+    made = (await api.post(DEPLOYMENTS, deployment())).tree
     await api.put(f"{DEPLOYMENTS}/d/status", {**made, "status": {"replicas": 1}})
     before = "before-first-apply"
     for part, written in (("", ".spec"), ("/status", ".status")):
@@ -122,7 +122,7 @@ async def test_unchanged_managed_fields_are_preserved(api, apply, record: str) -
     wanted["metadata"].pop("managedFields")
     if record in sent:
         wanted["metadata"]["managedFields"] = sent[record]
-    assert await api.put(f"{CONFIGS}/a", wanted) == made
+    assert (await api.put(f"{CONFIGS}/a", wanted)).tree == made
 
 
 async def test_client_may_write_managed_fields(api, apply) -> None:
@@ -130,7 +130,7 @@ async def test_client_may_write_managed_fields(api, apply) -> None:
     made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
     (entry,) = made["metadata"]["managedFields"]
     renamed = [{**entry, "manager": "other"}]
-    changed = await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": renamed}})
+    changed = (await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": renamed}})).tree
     assert changed["metadata"]["managedFields"] == renamed
     assert (await apply(f"{CONFIGS}/a", config(), "other")).tree.get("data") is None
 
@@ -138,7 +138,7 @@ async def test_client_may_write_managed_fields(api, apply) -> None:
 async def test_subresource_update_ignores_sent_managed_fields(api, apply, deployment, owners) -> None:
     made = (await apply(f"{DEPLOYMENTS}/d", deployment())).tree
     wanted = {**made, "status": {"replicas": 1}, "metadata": {**made["metadata"], "managedFields": []}}
-    changed = await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)
+    changed = (await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)).tree
     assert owners(changed).keys() == {("one", "Apply", ""), ("c", "Update", "status")}
 
 
@@ -163,9 +163,9 @@ def _entry(operation: str, fields: Tree, version: str = "apps/v1", manager: str 
 )
 async def test_new_object_keeps_owners_of_absent_fields(api, deployment, brought: list[Any], kept: list[Any]) -> None:
     tree = deployment(replicas=1)
-    plain = (await api.post(f"{DEPLOYMENTS}?dryRun=All&fieldManager=maker", tree))["metadata"]["managedFields"]
+    plain = (await api.post(f"{DEPLOYMENTS}?dryRun=All&fieldManager=maker", tree)).tree["metadata"]["managedFields"]
     tree["metadata"]["managedFields"] = [_entry(*one) for one in brought]
-    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", tree)
+    made = (await api.post(f"{DEPLOYMENTS}?fieldManager=maker", tree)).tree
     found = made["metadata"]["managedFields"]
     assert [entry for entry in found if entry["manager"] == "x"] == [_entry(*one) for one in kept]
     (own,) = [entry for entry in found if entry["manager"] == "maker"]
@@ -177,7 +177,7 @@ async def test_restored_object_keeps_owner_of_its_status(api, deployment) -> Non
     tree = {**deployment(), "status": {"replicas": 1}}
     status = _entry("Update", {"f:status": {"f:replicas": {}}}, subresource="status")
     tree["metadata"]["managedFields"] = [status]
-    made = await api.post(DEPLOYMENTS, tree)
+    made = (await api.post(DEPLOYMENTS, tree)).tree
     assert (made["metadata"]["managedFields"][0], made["status"]) == (status, {})
 
 
@@ -187,6 +187,6 @@ async def test_owners_in_another_version_keep_absent_fields(api) -> None:
         "metadata": {"name": "h", "managedFields": [_entry("Apply", owned, "autoscaling/v2")]},
         "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
     }
-    made = await api.post("/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", tree)
+    made = (await api.post("/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", tree)).tree
     entry = made["metadata"]["managedFields"][0]
     assert (entry["operation"], entry["fieldsV1"]) == ("Apply", {"f:spec": {"f:behavior": {}}})

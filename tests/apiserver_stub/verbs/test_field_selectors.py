@@ -39,7 +39,7 @@ async def pods(api) -> None:
 )
 @pytest.mark.parametrize("url", [PODS, "/api/v1/pods"])
 async def test_list_by_field_selector(api, pods, url: str, selector: str, expected: str) -> None:
-    found = await api.get(f"{url}?fieldSelector={selector}")
+    found = (await api.get(f"{url}?fieldSelector={selector}")).tree
     assert [item["metadata"]["name"] for item in found["items"]] == expected.split()
 
 
@@ -49,20 +49,20 @@ async def test_pods_of_one_node_are_listed_among_many(api, url: str) -> None:
         await api.post(PODS, {"metadata": {"name": f"p{number:03}"}, "spec": {**SPEC, "nodeName": f"n{number % 50}"}})
 
     async def names(query: str) -> list[str]:
-        found = await api.get(f"{url}?fieldSelector=spec.nodeName=n7{query}")
+        found = (await api.get(f"{url}?fieldSelector=spec.nodeName=n7{query}")).tree
         return [item["metadata"]["name"] for item in found["items"]]
 
     everything = ["p007", "p057", "p107", "p157", "p207"]
     assert await names("") == everything
-    before = (await api.get(f"{PODS}?limit=1"))["metadata"]["resourceVersion"]
+    before = (await api.get(f"{PODS}?limit=1")).tree["metadata"]["resourceVersion"]
     await api.delete(f"{PODS}/p057?gracePeriodSeconds=0")
     await api.post(PODS, {"metadata": {"name": "p000-b"}, "spec": {**SPEC, "nodeName": "n7"}})
     now = ["p000-b", "p007", "p107", "p157", "p207"]
     assert await names("") == await names("&resourceVersion=0") == now
     assert await names("&resourceVersionMatch=Exact&resourceVersion=" + before) == everything
     assert await names(",status.phase=Running") == []
-    page = await api.get(f"{url}?fieldSelector=spec.nodeName=n7&limit=3")
-    rest = await api.get(f"{url}?fieldSelector=spec.nodeName=n7&continue={page['metadata']['continue']}")
+    page = (await api.get(f"{url}?fieldSelector=spec.nodeName=n7&limit=3")).tree
+    rest = (await api.get(f"{url}?fieldSelector=spec.nodeName=n7&continue={page['metadata']['continue']}")).tree
     assert [item["metadata"]["name"] for item in (*page["items"], *rest["items"])] == now
 
 
@@ -75,7 +75,7 @@ async def test_event_source_is_component_or_reporting_controller(api, selector: 
         url, {"metadata": {"name": "older"}, "source": {"component": "a"}, "reportingComponent": "b", **about}
     )
     await api.post(url, {"metadata": {"name": "newer"}, "reportingComponent": "b", **about})
-    found = await api.get(f"{url}?fieldSelector={selector}")
+    found = (await api.get(f"{url}?fieldSelector={selector}")).tree
     assert [item["metadata"]["name"] for item in found["items"]] == [expected]
 
 
@@ -117,7 +117,7 @@ async def test_unsupported_fields_are_rejected(api, url: str, why: str, watch: s
 async def test_cluster_scoped_kinds_may_reject_namespace_field(api) -> None:
     with pytest.raises(errors.BadRequest, match="field label not supported"):
         await api.get("/api/v1/nodes?fieldSelector=metadata.namespace=x")
-    assert (await api.get("/api/v1/persistentvolumes?fieldSelector=metadata.namespace=x"))["items"] == []
+    assert (await api.get("/api/v1/persistentvolumes?fieldSelector=metadata.namespace=x")).tree["items"] == []
 
 
 @pytest.mark.parametrize("parameter", ["limit", "timeoutSeconds"])

@@ -53,7 +53,7 @@ def test_every_combination_of_version_and_match(
 @pytest.mark.parametrize(
     "query",
     [{"limit": "x"}, {"limit": "1.5"}, {"limit": "9" * 30}, {"limit": "\u0661"}, {"resourceVersion": "abc"},
-     {"resourceVersion": "-1"}, {"resourceVersion": "9" * 30}, {"timeoutSeconds": "abc"}],
+     {"resourceVersion": "-1"}, {"resourceVersion": "9" * 30}, {"timeoutSeconds": "abc"}, {"timeoutSeconds": "1.5"}],
 )  # fmt: skip
 def test_invalid_parameter_is_a_bad_request(query: dict[str, str]) -> None:
     with pytest.raises(BadRequest):

@@ -36,19 +36,19 @@ def _url(kind: ResourceInfo, metadata: dict[str, Any]) -> str:
 async def test_put_of_unchanged_object_changes_nothing(api, file: Path) -> None:
     for document in _documents(file):
         kind = _kind(api.kinds, document)
-        made = await api.post(url := _url(kind, document["metadata"]), document)
-        found = await api.get(f"{url}/{made['metadata']['name']}")
+        made = (await api.post(url := _url(kind, document["metadata"]), document)).tree
+        found = (await api.get(f"{url}/{made['metadata']['name']}")).tree
         assert found == made
         assert clean(found, kind) == Report()
         apply_defaults(found, kind)
         assert found == made
-        assert await api.put(f"{url}/{made['metadata']['name']}", made) == made
+        assert (await api.put(f"{url}/{made['metadata']['name']}", made)).tree == made
 
 
 async def test_dropped_status_is_replaced_by_zero_values(api) -> None:
     spec = {"selector": {"matchLabels": {"a": "b"}}}
     url = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    made = await api.post(url, {"metadata": {"name": "a"}, "spec": spec, "status": {"expectedPods": 7}})
+    made = (await api.post(url, {"metadata": {"name": "a"}, "spec": spec, "status": {"expectedPods": 7}})).tree
     assert made["status"] == {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
 
 
@@ -62,7 +62,7 @@ async def test_job_without_labels_gets_those_of_its_template(api, labels, of_tem
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
     }
     job = {"metadata": {"name": "j", "labels": labels}, "spec": {"template": template}}
-    made = await api.post("/apis/batch/v1/namespaces/default/jobs", job)
+    made = (await api.post("/apis/batch/v1/namespaces/default/jobs", job)).tree
     ours = {"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"}
     assert made["metadata"]["labels"].keys() == (expected if labels else expected | ours)
-    assert await api.put("/apis/batch/v1/namespaces/default/jobs/j", made) == made
+    assert (await api.put("/apis/batch/v1/namespaces/default/jobs/j", made)).tree == made

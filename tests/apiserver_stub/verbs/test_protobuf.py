@@ -55,7 +55,7 @@ async def stored(api: Any) -> list[str]:
         path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
         if kind.namespaced:
             path += f"/namespaces/{tree['metadata'].get('namespace', 'default')}"
-        await api("POST", f"{path}/{kind.plural}", tree)
+        await api.post(f"{path}/{kind.plural}", tree)
         paths.append(f"{path}/{kind.plural}/{tree['metadata']['name']}")
     return paths
 
@@ -63,9 +63,9 @@ async def stored(api: Any) -> list[str]:
 async def test_objects_equal_their_json(api: Any, stored: list[str]) -> None:
     """API concepts, Protobuf envelope, raw: the complete object."""
     for path in stored:
-        answer = await api("GET", path, accept=MEDIA_TYPE)
+        answer = await api.get(path, accept=MEDIA_TYPE)
         assert answer.headers["content-type"] == MEDIA_TYPE
-        found, plain = read(answer.data), await api.get(path)
+        found, plain = read(answer.body), (await api.get(path)).tree
         assert (found["apiVersion"], found["kind"]) == (plain["apiVersion"], plain["kind"])
         assert untyped(found) == untyped(plain)
 
@@ -73,18 +73,18 @@ async def test_objects_equal_their_json(api: Any, stored: list[str]) -> None:
 async def test_put_of_unchanged_object_changes_nothing(api: Any, stored: list[str]) -> None:
     """As Go clients update: fields they did not touch are sent back as read."""
     for path in stored:
-        await api.put(path, await api.get(path))
-        whole = (await api("GET", path, accept=MEDIA_TYPE)).data
-        answer = await api("PUT", path, whole, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
-        assert read(answer.data) == read(whole)
+        await api.put(path, (await api.get(path)).tree)
+        whole = (await api.get(path, accept=MEDIA_TYPE)).body
+        answer = await api.put(path, whole, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
+        assert read(answer.body) == read(whole)
 
 
 async def test_lists_equal_their_json(api: Any, stored: list[str]) -> None:
     for path in dict.fromkeys(path.rpartition("/")[0] for path in stored):
-        answer = await api("GET", path, accept=MEDIA_TYPE)
-        plain = await api.get(path)
-        assert read(answer.data) == {**plain, "items": [untyped(item) for item in plain["items"]]}
-        assert (await api("GET", path, accept=MEDIA_TYPE)).data == answer.data
+        answer = await api.get(path, accept=MEDIA_TYPE)
+        plain = (await api.get(path)).tree
+        assert read(answer.body) == {**plain, "items": [untyped(item) for item in plain["items"]]}
+        assert (await api.get(path, accept=MEDIA_TYPE)).body == answer.body
 
 
 @pytest.mark.parametrize("count", [0, 1, 300])
@@ -92,7 +92,7 @@ async def test_lists_of_any_size(api: Any, count: int) -> None:
     names = [f"c-{n:03}" for n in range(count)]
     for name in names:
         await api.config(name)
-    found = read((await api("GET", CONFIGS, accept=MEDIA_TYPE)).data)
+    found = read((await api.get(CONFIGS, accept=MEDIA_TYPE)).body)
     assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMapList")
     assert [item["metadata"]["name"] for item in found.get("items", [])] == names
     assert found["metadata"]["resourceVersion"] == str(api.store.revision)
@@ -102,21 +102,21 @@ async def test_list_chunks_have_continue_and_remaining_count(api: Any) -> None:
     """API concepts, Chunked listing, rule 2: `continue` and `remainingItemCount` are in the list's metadata."""
     for name in "abc":
         await api.config(name)
-    first = read((await api("GET", f"{CONFIGS}?limit=2", accept=MEDIA_TYPE)).data)
+    first = read((await api.get(f"{CONFIGS}?limit=2", accept=MEDIA_TYPE)).body)
     assert first["metadata"]["remainingItemCount"] == 1
     token = first["metadata"]["continue"]
-    last = read((await api("GET", f"{CONFIGS}?limit=2&continue={token}", accept=MEDIA_TYPE)).data)
+    last = read((await api.get(f"{CONFIGS}?limit=2&continue={token}", accept=MEDIA_TYPE)).body)
     assert [item["data"]["k"] for item in first["items"] + last["items"]] == ["a", "b", "c"]
 
 
 async def test_metadata_only(api: Any) -> None:
-    made = await api.config("a", team="x")
+    made = (await api.config("a", labels={"team": "x"})).tree
     accept = f"{MEDIA_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    found = read((await api("GET", CONFIGS, accept=accept)).data)
+    found = read((await api.get(CONFIGS, accept=accept)).body)
     assert (found["apiVersion"], found["kind"]) == ("meta.k8s.io/v1", "PartialObjectMetadataList")
     assert found["items"] == [{"metadata": made["metadata"]}]
     accept = f"{MEDIA_TYPE};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    found = read((await api("GET", f"{CONFIGS}/a", accept=accept)).data)
+    found = read((await api.get(f"{CONFIGS}/a", accept=accept)).body)
     assert found == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
 
 
@@ -138,16 +138,16 @@ async def test_watch_delivers_initial_state_and_changes(api: Any) -> None:
     assert [tree["metadata"].get("name") for _, tree in events] == ["a", None, "b", "a"]
     assert {(tree["apiVersion"], tree["kind"]) for _, tree in events} == {("v1", "ConfigMap")}
     assert events[1][1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert events[2][1] == await api.get(f"{CONFIGS}/b")
+    assert events[2][1] == (await api.get(f"{CONFIGS}/b")).tree
 
 
 @pytest.mark.parametrize("view", ["", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"])
 async def test_object_leaving_selector_is_sent_as_deleted(api: Any, view: str) -> None:
     """API concepts, Watching: a DELETED event for a selector has the state last selected, as of the change."""
-    await api.config("a", team="x")
+    await api.config("a", labels={"team": "x"})
     url = f"{CONFIGS}?watch=1&labelSelector=team=x&resourceVersion={api.store.revision}"
     response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch{view}")
-    changed = await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"team": "y"}}})
+    changed = (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"team": "y"}}})).tree
     [(kind, told)] = messages(await anext(response.body))
     await response.body.aclose()
     assert (kind, told["metadata"]["labels"]) == ("DELETED", {"team": "x"})
@@ -155,7 +155,7 @@ async def test_object_leaving_selector_is_sent_as_deleted(api: Any, view: str) -
 
 
 async def test_watch_of_metadata(api: Any) -> None:
-    made = await api.config("a")
+    made = (await api.config("a")).tree
     accept = f"{MEDIA_TYPE};stream=watch;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     response = await api.send("GET", f"{CONFIGS}?watch=1", accept=accept)
     [(kind, told)] = messages(await anext(response.body))
@@ -177,7 +177,7 @@ async def test_watch_in_another_version_than_stored(api: Any) -> None:
         "reportingInstance": "i",
     }
     url = "/apis/events.k8s.io/v1/namespaces/default/events"
-    made = await api.post(url, event)
+    made = (await api.post(url, event)).tree
     response = await api.send("GET", f"{url}?watch=1", accept=f"{MEDIA_TYPE};stream=watch")
     [(kind, told)] = messages(await anext(response.body))
     await response.body.aclose()
@@ -201,9 +201,9 @@ async def test_expired_watch_ends_with_a_status(api: Any) -> None:
 
 async def test_scale_has_a_message(api: Any, stored: list[str]) -> None:
     path = next(path for path in stored if "/deployments/" in path)
-    found = read((await api("GET", f"{path}/scale", accept=MEDIA_TYPE)).data)
+    found = read((await api.get(f"{path}/scale", accept=MEDIA_TYPE)).body)
     assert (found["apiVersion"], found["kind"]) == ("autoscaling/v1", "Scale")
     told = {**found, "spec": {"replicas": 7}}
     body = envelope("autoscaling/v1", "Scale", raw(json.dumps(told).encode(), "autoscaling/v1", "Scale"))
-    answer = await api("PUT", f"{path}/scale", body, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
-    assert read(answer.data)["spec"] == {"replicas": 7}
+    answer = await api.put(f"{path}/scale", body, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
+    assert read(answer.body)["spec"] == {"replicas": 7}

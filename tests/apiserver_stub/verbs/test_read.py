@@ -16,10 +16,10 @@ def names(listed: dict[str, Any]) -> list[str]:
 
 
 async def test_get_returns_latest_state_for_any_past_version(api) -> None:
-    made = await api.config("a")
-    changed = await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
+    made = (await api.config("a")).tree
+    changed = (await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})).tree
     for version in ("", "0", made["metadata"]["resourceVersion"], changed["metadata"]["resourceVersion"]):
-        assert await api.get(f"{CONFIGS}/a?resourceVersion={version}") == changed
+        assert (await api.get(f"{CONFIGS}/a?resourceVersion={version}")).tree == changed
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ async def test_get_returns_latest_state_for_any_past_version(api) -> None:
 async def test_malformed_resource_version_is_rejected(api, url: str, refusal: type[Exception], version: str) -> None:
     """As in kube-apiserver: only a list with a malformed version is a bad request."""
     with pytest.raises(refusal, match="resourceVersion"):
-        await api("GET", f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
+        await api.get(f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
 
 
 async def test_update_with_overlong_resource_version_is_rejected(api) -> None:
@@ -40,12 +40,16 @@ async def test_update_with_overlong_resource_version_is_rejected(api) -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("url", [f"{CONFIGS}/a?", f"{CONFIGS}?", f"{CONFIGS}?watch=1&", f"{CONFIGS}?limit=1&"])
+@pytest.mark.parametrize(
+    "url",
+    [f"{CONFIGS}/a?", f"{CONFIGS}?", f"{CONFIGS}?watch=1&", f"{CONFIGS}?limit=1&",
+     f"{CONFIGS}?resourceVersionMatch=Exact&", f"{CONFIGS}?resourceVersionMatch=NotOlderThan&"],
+)  # fmt: skip
 async def test_future_version_times_out_soon(api, url: str) -> None:
     await api.config("a")
     started = monotonic()
     with pytest.raises(errors.Timeout, match="Too large resource version: 1000, current: 3") as caught:
-        await api("GET", f"{url}resourceVersion=1000")
+        await api.get(f"{url}resourceVersion=1000")
     assert 2 < monotonic() - started < 5
     details = caught.value.details
     assert details is not None
@@ -61,7 +65,7 @@ async def test_version_about_to_be_reached_is_awaited(api) -> None:
         await asyncio.sleep(1)
         await api.config("a")
         await api.config("b")
-    assert names(reading.result()) == ["a", "b"]
+    assert names(reading.result().tree) == ["a", "b"]
 
 
 @pytest.mark.virtual
@@ -89,21 +93,21 @@ async def test_list_is_limited_to_namespace_or_covers_all(api) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default-2"}})
     await api.config("a")
     await api.config("b", "default-2")
-    assert names(await api.get(CONFIGS)) == ["a"]
-    assert sorted(names(await api.get("/api/v1/configmaps"))) == ["a", "b"]
-    assert names(await api.get("/api/v1/namespaces")) == ["default", "default-2"]
+    assert names((await api.get(CONFIGS)).tree) == ["a"]
+    assert sorted(names((await api.get("/api/v1/configmaps")).tree)) == ["a", "b"]
+    assert names((await api.get("/api/v1/namespaces")).tree) == ["default", "default-2"]
 
 
 async def test_exact_reads_the_past_and_not_older_than_the_present(api) -> None:
-    then = (await api.config("a"))["metadata"]["resourceVersion"]
+    then = (await api.config("a")).tree["metadata"]["resourceVersion"]
     await api.config("b")
     await api.delete(f"{CONFIGS}/a")
-    exact = await api.get(f"{CONFIGS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    exact = (await api.get(f"{CONFIGS}?resourceVersion={then}&resourceVersionMatch=Exact")).tree
     assert (names(exact), exact["metadata"]["resourceVersion"]) == (["a"], then)
-    paged = await api.get(f"{CONFIGS}?resourceVersion={then}&limit=5")
+    paged = (await api.get(f"{CONFIGS}?resourceVersion={then}&limit=5")).tree
     assert (names(paged), paged["metadata"]["resourceVersion"]) == (["a"], then)
     for more in ("", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=NotOlderThan&limit=5"):
-        present = await api.get(f"{CONFIGS}?resourceVersion={then}{more}")
+        present = (await api.get(f"{CONFIGS}?resourceVersion={then}{more}")).tree
         assert (names(present), int(present["metadata"]["resourceVersion"]) > int(then)) == (["b"], True)
 
 
@@ -112,24 +116,26 @@ async def test_pages_show_one_consistent_state(api) -> None:
         await api.config(name)
     await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
     await api.config("f", "other")
-    first = await api.get(f"{CONFIGS}?limit=2")
+    first = (await api.get(f"{CONFIGS}?limit=2")).tree
     assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
     await api.delete(f"{CONFIGS}/c")
     await api.config("bb")
-    second = await api.get(f"{CONFIGS}?limit=2&continue={first['metadata']['continue']}")
+    second = (await api.get(f"{CONFIGS}?limit=2&continue={first['metadata']['continue']}")).tree
     assert (names(second), second["metadata"]["remainingItemCount"]) == (["c", "d"], 1)
-    last = await api.get(f"{CONFIGS}?limit=2&continue={second['metadata']['continue']}&resourceVersion=0")
+    last = (await api.get(f"{CONFIGS}?limit=2&continue={second['metadata']['continue']}&resourceVersion=0")).tree
     assert names(last) == ["e"]
     assert last["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
 
 
 async def test_pages_with_selector_have_no_remaining_count(api) -> None:
     for name in "abcd":
-        await api.config(name, kind="even" if name in "bd" else "odd")
-    first = await api.get(f"{CONFIGS}?limit=1&labelSelector=kind%3Deven".replace("%3D", "="))
+        await api.config(name, labels={"kind": "even" if name in "bd" else "odd"})
+    first = (await api.get(f"{CONFIGS}?limit=1&labelSelector=kind%3Deven".replace("%3D", "="))).tree
     assert names(first) == ["b"]
     assert "remainingItemCount" not in first["metadata"]
-    second = await api.get(f"{CONFIGS}?limit=1&labelSelector=kind=even&continue={first['metadata']['continue']}")
+    by_field = (await api.get(f"{CONFIGS}?limit=1&fieldSelector=metadata.name!=a")).tree
+    assert "remainingItemCount" not in by_field["metadata"]
+    second = (await api.get(f"{CONFIGS}?limit=1&labelSelector=kind=even&continue={first['metadata']['continue']}")).tree
     assert names(second) == ["d"]
     assert "continue" not in second["metadata"]
 
@@ -137,19 +143,19 @@ async def test_pages_with_selector_have_no_remaining_count(api) -> None:
 async def test_token_of_impossible_revision_is_a_bad_request(api) -> None:
     await api.config("a")
     await api.config("b")
-    token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
+    token = (await api.get(f"{CONFIGS}?limit=1")).tree["metadata"]["continue"]
     genuine = read_token(token, "")
     forged = write_token(genuine._replace(revision=api.store.revision + 1))
     for verb in ("GET", "DELETE"):
         with pytest.raises(errors.BadRequest, match="not one this server has given"):
-            await api(verb, f"{CONFIGS}?limit=1&continue={forged}")
-    assert names(await api.get(f"{CONFIGS}?limit=1&continue={token}")) == ["b"]
+            await api.ask(verb, f"{CONFIGS}?limit=1&continue={forged}")
+    assert names((await api.get(f"{CONFIGS}?limit=1&continue={token}")).tree) == ["b"]
 
 
 async def test_compacted_history_is_expired(api) -> None:
     await api.config("a")
     await api.config("b")
-    token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
+    token = (await api.get(f"{CONFIGS}?limit=1")).tree["metadata"]["continue"]
     for number in range(300):
         await api.patch(f"{CONFIGS}/a", {"data": {"k": str(number)}})
     with pytest.raises(errors.Expired, match="continue parameter is too old"):
@@ -157,7 +163,7 @@ async def test_compacted_history_is_expired(api) -> None:
     with pytest.raises(errors.Expired, match="resourceVersion for the provided list is too old"):
         await api.get(f"{CONFIGS}?resourceVersion=3&resourceVersionMatch=Exact")
     with pytest.raises(errors.Expired, match="too old resource version"):
-        await api("GET", f"{CONFIGS}?watch=1&resourceVersion=3")
+        await api.get(f"{CONFIGS}?watch=1&resourceVersion=3")
 
 
 @pytest.mark.parametrize(
@@ -168,11 +174,11 @@ async def test_compacted_history_is_expired(api) -> None:
      ("fieldSelector=metadata.name=a,metadata.name=b", []), ("fieldSelector=metadata.name=b&labelSelector=!x", [])],
 )  # fmt: skip
 async def test_label_and_field_selectors(api, selector: str, expected: list[str]) -> None:
-    await api.config("a", x="1")
-    await api.config("b", x="1", y="2")
+    await api.config("a", labels={"x": "1"})
+    await api.config("b", labels={"x": "1", "y": "2"})
     await api.config("c")
-    assert names(await api.get(f"{CONFIGS}?{selector}")) == expected
-    assert names(await api.get(f"/api/v1/configmaps?{selector}")) == expected
+    assert names((await api.get(f"{CONFIGS}?{selector}")).tree) == expected
+    assert names((await api.get(f"/api/v1/configmaps?{selector}")).tree) == expected
 
 
 async def test_fields_are_selected_in_stored_version(api) -> None:
@@ -180,18 +186,19 @@ async def test_fields_are_selected_in_stored_version(api) -> None:
              "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z",
              "reportingController": "c/c", "reportingInstance": "i"}  # fmt: skip
     await api.post("/apis/events.k8s.io/v1/namespaces/default/events", event)
-    assert names(await api.get("/api/v1/events?fieldSelector=involvedObject.name=p,reason=R")) == ["e"]
-    assert names(await api.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=p")) == ["e"]
-    assert names(await api.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=q")) == []
+    assert names((await api.get("/api/v1/events?fieldSelector=involvedObject.name=p,reason=R")).tree) == ["e"]
+    assert names((await api.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=p")).tree) == ["e"]
+    assert names((await api.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=q")).tree) == []
     await api.post("/api/v1/nodes", {"metadata": {"name": "n"}})
-    assert names(await api.get("/api/v1/nodes?fieldSelector=spec.unschedulable=false")) == ["n"]
-    assert names(await api.get("/api/v1/nodes?fieldSelector=spec.unschedulable!=false")) == []
+    assert names((await api.get("/api/v1/nodes?fieldSelector=spec.unschedulable=false")).tree) == ["n"]
+    assert names((await api.get("/api/v1/nodes?fieldSelector=spec.unschedulable!=false")).tree) == []
 
 
 @pytest.mark.parametrize(
     "query",
     [f"labelSelector={'a!=b,' * 500}a", f"fieldSelector={'metadata.name!=a,' * 501}",
-     "labelSelector=a=(b", "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
+     "labelSelector=a=(b", "labelSelector=!", "labelSelector=a b",
+     "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
      "continue=garbage", "limit=1&continue=W10"],
 )  # fmt: skip
 async def test_malformed_selectors_and_tokens_are_bad_requests(api, query: str) -> None:
@@ -202,12 +209,12 @@ async def test_malformed_selectors_and_tokens_are_bad_requests(api, query: str) 
 async def test_event_groups_are_read_in_their_own_version(api) -> None:
     event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
              "message": "m", "reason": "R"}  # fmt: skip
-    core = await api.post("/api/v1/namespaces/default/events", event)
+    core = (await api.post("/api/v1/namespaces/default/events", event)).tree
     assert (core["message"], core["apiVersion"]) == ("m", "v1")
-    other = await api.get("/apis/events.k8s.io/v1/namespaces/default/events/e")
+    other = (await api.get("/apis/events.k8s.io/v1/namespaces/default/events/e")).tree
     assert (other["note"], other["apiVersion"], other["regarding"]["name"]) == ("m", "events.k8s.io/v1", "p")
     assert other["metadata"] == core["metadata"]
-    listed = await api.get("/apis/events.k8s.io/v1/events")
+    listed = (await api.get("/apis/events.k8s.io/v1/events")).tree
     bare = {name: value for name, value in other.items() if name not in ("apiVersion", "kind")}
     assert (listed["apiVersion"], listed["items"]) == ("events.k8s.io/v1", [bare])
 
@@ -219,5 +226,5 @@ async def test_rows_gathered_in_steps_are_complete(api, monkeypatch, count: int)
     made = [f"c{number}" for number in range(count)]
     for name in made:
         await api.config(name)
-    assert names(await api.get(CONFIGS)) == made
-    assert names(await api.get("/api/v1/configmaps?limit=0")) == made
+    assert names((await api.get(CONFIGS)).tree) == made
+    assert names((await api.get("/api/v1/configmaps?limit=0")).tree) == made

@@ -44,7 +44,7 @@ def allocation() -> Any:
 
 
 async def test_service_gets_an_address(api) -> None:
-    spec = (await api.post(SERVICES, service("a")))["spec"]
+    spec = (await api.post(SERVICES, service("a"))).tree["spec"]
     assert spec["clusterIP"] in map(str, NETWORKS[0])
     assert (spec["clusterIPs"], spec["ipFamilies"], spec["ipFamilyPolicy"]) == (
         [spec["clusterIP"]], ["IPv4"], "SingleStack",
@@ -59,32 +59,32 @@ async def test_service_gets_an_address(api) -> None:
 async def test_headless_and_external_services_get_no_address(
     api, spec: dict[str, Any], absent: tuple[str, ...]
 ) -> None:
-    found = (await api.post(SERVICES, service("a", **spec)))["spec"]
+    found = (await api.post(SERVICES, service("a", **spec))).tree["spec"]
     assert found.get("clusterIP", "None") == "None"
     assert not set(absent) & set(found)
 
 
 async def test_addresses_are_unique_and_reused_after_release(api) -> None:
-    made = [await api.post(SERVICES, service(f"s{i}")) for i in range(13)]
+    made = [(await api.post(SERVICES, service(f"s{i}"))).tree for i in range(13)]
     given = {found["spec"]["clusterIP"] for found in made}
     assert len(given) == 13
     assert "10.0.0.1" not in given
     with pytest.raises(errors.InternalError, match="failed to allocate a serviceIP: range is full"):
         await api.post(SERVICES, service("more"))
     await api.delete(f"{SERVICES}/s3")
-    again = await api.post(SERVICES, service("more"))
+    again = (await api.post(SERVICES, service("more"))).tree
     assert again["spec"]["clusterIP"] == made[3]["spec"]["clusterIP"]
 
 
 async def test_concurrent_services_get_different_addresses(api) -> None:
     made = await all_of(*(api.post(SERVICES, service(f"s{i}")) for i in range(13)))
-    assert len({found["spec"]["clusterIP"] for found in made}) == 13
+    assert len({answer.tree["spec"]["clusterIP"] for answer in made}) == 13
 
 
 async def test_first_address_is_reserved_for_kubernetes_service(api) -> None:
     with pytest.raises(errors.Invalid, match="already allocated"):
         await api.post(SERVICES, service("a", clusterIP="10.0.0.1"))
-    found = await api.post(SERVICES, service("kubernetes", clusterIP="10.0.0.1"))
+    found = (await api.post(SERVICES, service("kubernetes", clusterIP="10.0.0.1"))).tree
     assert found["spec"]["clusterIPs"] == ["10.0.0.1"]
 
 
@@ -124,24 +124,24 @@ async def test_unavailable_addresses_and_ports_are_rejected(
 async def test_dry_run_shows_allocations_without_keeping_them(api) -> None:
     """API concepts, Dry-run, rule 2."""
     for _ in range(20):
-        shown = await api.post(f"{SERVICES}?dryRun=All", service("a", type="NodePort"))
+        shown = (await api.post(f"{SERVICES}?dryRun=All", service("a", type="NodePort"))).tree
         assert shown["spec"]["clusterIP"]
         assert node_ports(shown) != [None]
     wanted = {"clusterIP": shown["spec"]["clusterIP"], "type": "NodePort", "ports": shown["spec"]["ports"]}
-    assert await api.post(SERVICES, service("b", **wanted))
+    assert (await api.post(SERVICES, service("b", **wanted))).tree
 
 
 async def test_failed_write_allocates_nothing(api) -> None:
     too_large = service("a", clusterIP="10.0.0.5", externalIPs=["10.1.1.1"] * 400_000)
     with pytest.raises(errors.RequestEntityTooLarge):
         await api.post(SERVICES, too_large)
-    made = await api.post(SERVICES, service("b", clusterIP="10.0.0.5"))
+    made = (await api.post(SERVICES, service("b", clusterIP="10.0.0.5"))).tree
     assert made["spec"]["clusterIP"] == "10.0.0.5"
 
 
 async def test_node_port_is_shared_by_both_protocols(api) -> None:
     both = [port(53), port(53, protocol="UDP"), port(80)]
-    made = await api.post(SERVICES, service("dns", type="NodePort", ports=both))
+    made = (await api.post(SERVICES, service("dns", type="NodePort", ports=both))).tree
     dns, dns_udp, web = node_ports(made)
     assert dns == dns_udp != web
     with pytest.raises(errors.Invalid, match="provided port is already allocated"):
@@ -158,26 +158,26 @@ async def test_too_many_node_ports_and_full_range_are_rejected(api) -> None:
     balanced = service("a", type="LoadBalancer", externalTrafficPolicy="Local", ports=many[:4])
     with pytest.raises(errors.Invalid, match="takes 5 node ports"):
         await api.post(SERVICES, balanced)
-    assert await api.post(SERVICES, service("a", type="NodePort", ports=many[:4]))
+    assert (await api.post(SERVICES, service("a", type="NodePort", ports=many[:4]))).tree
     with pytest.raises(errors.InternalError) as full:
         await api.post(SERVICES, service("b", type="NodePort", ports=many[:1]))
     assert [cause.message for cause in full.value.details.causes] == ["failed to allocate a nodePort: range is full"]
 
 
 async def test_load_balancer_gets_health_check_and_optional_ports(api) -> None:
-    made = await api.post(SERVICES, service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
+    made = (await api.post(SERVICES, service("a", type="LoadBalancer", externalTrafficPolicy="Local"))).tree
     assert made["spec"]["healthCheckNodePort"] not in (0, *node_ports(made))
-    kept = await api.put(f"{SERVICES}/a", service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
+    kept = (await api.put(f"{SERVICES}/a", service("a", type="LoadBalancer", externalTrafficPolicy="Local"))).tree
     assert kept["spec"] == made["spec"]
-    released = await api.patch(f"{SERVICES}/a", {"spec": {"externalTrafficPolicy": "Cluster"}})
+    released = (await api.patch(f"{SERVICES}/a", {"spec": {"externalTrafficPolicy": "Cluster"}})).tree
     assert "healthCheckNodePort" not in released["spec"]
-    bare = await api.post(SERVICES, service("b", type="LoadBalancer", allocateLoadBalancerNodePorts=False))
+    bare = (await api.post(SERVICES, service("b", type="LoadBalancer", allocateLoadBalancerNodePorts=False))).tree
     assert node_ports(bare) == [None]
 
 
 async def test_update_keeps_unmentioned_allocations(api) -> None:
-    made = await api.post(SERVICES, service("a", type="NodePort", ports=[port(80), port(81)]))
-    changed = await api.put(f"{SERVICES}/a", service("a", type="NodePort", ports=[port(81), port(80), port(82)]))
+    made = (await api.post(SERVICES, service("a", type="NodePort", ports=[port(80), port(81)]))).tree
+    changed = (await api.put(f"{SERVICES}/a", service("a", type="NodePort", ports=[port(81), port(80), port(82)]))).tree
     assert changed["spec"]["clusterIPs"] == made["spec"]["clusterIPs"]
     assert node_ports(changed)[:2] == node_ports(made)[::-1]
     assert node_ports(changed)[2] not in (None, *node_ports(made))
@@ -200,12 +200,12 @@ async def test_type_change_allocates_and_releases(api, path: tuple[str, ...], ad
     await api.post(SERVICES, service("a", type=path[0], **first))
     for wanted in path[1:]:
         named = {"externalName": "a.b" if wanted == "ExternalName" else None}
-        found = await api.patch(f"{SERVICES}/a", {"spec": {"type": wanted, **named}})
+        found = (await api.patch(f"{SERVICES}/a", {"spec": {"type": wanted, **named}})).tree
     assert ("clusterIP" in found["spec"], "clusterIPs" in found["spec"]) == (address, address)
     assert ("ipFamilies" in found["spec"], "ipFamilyPolicy" in found["spec"]) == (address, address)
     assert ("externalTrafficPolicy" in found["spec"]) is ports
     assert (None in node_ports(found)) is not ports
-    spare = await api.post(SERVICES, service("b", type="NodePort", ports=[port(n) for n in range(1, 4)]))
+    spare = (await api.post(SERVICES, service("b", type="NodePort", ports=[port(n) for n in range(1, 4)]))).tree
     assert set(node_ports(spare)).isdisjoint({*node_ports(found)} - {None})
 
 
@@ -247,7 +247,7 @@ async def test_failed_transaction_allocates_nothing(api, allocation) -> None:
 
     await all_of(lose("a"), lose("b"))
     backend.failing = False
-    assert await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))
+    assert (await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))).tree
     with pytest.raises(errors.Invalid, match="already allocated"):
         await other.post(SERVICES, service("c", clusterIP="10.0.0.5"))
     await store.close()
@@ -271,13 +271,15 @@ class TestManyNodePorts:
         first = [port(number) for number in range(1, 301)]
         await api.post(SERVICES, service("a", type="NodePort", ports=first))
         monkeypatch.setattr(WatchCache, "get", get)
-        second = (await api.post(SERVICES, service("b", type="NodePort", ports=[port(n) for n in range(1, 99)]))).copy()
+        second = (
+            await api.post(SERVICES, service("b", type="NodePort", ports=[port(n) for n in range(1, 99)]))
+        ).tree.copy()
         assert len(set(node_ports(second))) == 98
         assert len(looked) < 4 * 400
 
     async def test_given_node_ports_are_checked_in_linear_time(self, api, monkeypatch: pytest.MonkeyPatch) -> None:
         """The stored service is decoded once for all ports that have no row yet."""
-        made = await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 101)]))
+        made = (await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 101)]))).tree
         decoded: list[bytes] = []
         usual = allocations.items_of
 
@@ -288,6 +290,6 @@ class TestManyNodePorts:
         monkeypatch.setattr(allocations, "items_of", items_of)
         free = sorted(set(range(30000, 30400)) - set(node_ports(made)))
         made["spec"]["ports"] = [port(n, free[n]) for n in range(1, 101)]
-        changed = await api.put(f"{SERVICES}/a", made)
+        changed = (await api.put(f"{SERVICES}/a", made)).tree
         assert node_ports(changed) == free[1:101]
         assert len(decoded) < 10

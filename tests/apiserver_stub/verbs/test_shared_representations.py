@@ -42,13 +42,13 @@ async def test_get_list_and_watch_share_encoded_objects(api, accept: str, name: 
     event = await anext(stream)
     first = cached_bytes(api, name)
     assert first is not None
-    answers = [await api("GET", f"{CONFIGS}/a", accept=accept), await api("GET", CONFIGS, accept=of_list)]
+    answers = [await api.get(f"{CONFIGS}/a", accept=accept), await api.get(CONFIGS, accept=of_list)]
     assert cached_bytes(api, name) is first
     if name.startswith("protobuf"):
-        assert all(first in body for body in (event, *(answer.data for answer in answers)))
+        assert all(first in body for body in (event, *(answer.body for answer in answers)))
     await api.patch(f"{CONFIGS}/a", {"data": {"more": "x"}})
     assert cached_bytes(api, name) is None
-    await api("GET", f"{CONFIGS}/a", accept=accept)
+    await api.get(f"{CONFIGS}/a", accept=accept)
     assert cached_bytes(api, name) != first
 
 
@@ -59,10 +59,10 @@ async def test_large_objects_are_cached(api, accept: str) -> None:
     for number in range(3):
         body: dict[str, Any] = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 300_000}}
         await api.post(CONFIGS, body)
-    await api("GET", CONFIGS, accept=accept)
+    await api.get(CONFIGS, accept=accept)
     assert all(cached_bytes(api, name, f"default/c{number}") for number in range(3))
     await api.patch(f"{CONFIGS}/c0", {"data": {"more": "x"}})
-    await api("GET", f"{CONFIGS}/c0", accept=accept)
+    await api.get(f"{CONFIGS}/c0", accept=accept)
     assert cached_bytes(api, name, "default/c0")
     await api.patch(f"{CONFIGS}/c1", {"data": {"more": "x"}})
     stream = await watch(api, accept)
@@ -76,8 +76,8 @@ async def test_get_equals_list_in_converted_version(api) -> None:
     await api.post("/api/v1/namespaces/default/events", {"metadata": {"name": "e"}, "involvedObject": about})
     url = "/apis/events.k8s.io/v1/namespaces/default/events"
     for _ in range(2):
-        one = await api("GET", f"{url}/e", accept=protobuf.MEDIA_TYPE)
-        found = protobuf.decode(one.data, "", "")
-        listed = protobuf.decode((await api("GET", url, accept=protobuf.MEDIA_TYPE)).data, "", "")
+        one = await api.get(f"{url}/e", accept=protobuf.MEDIA_TYPE)
+        found = protobuf.decode(one.body, "", "")
+        listed = protobuf.decode((await api.get(url, accept=protobuf.MEDIA_TYPE)).body, "", "")
         assert {key: found[key] for key in found if key not in ("apiVersion", "kind")} == listed["items"][0]
         assert (found["apiVersion"], found["regarding"]["name"]) == ("events.k8s.io/v1", "web")

@@ -152,7 +152,7 @@ def nothing_shared() -> Iterator[None]:
 async def outcome(api: Any, method: str, url: str, body: Any, media: str = "application/json") -> Any:
     asked = f"{url}?dryRun=All&fieldValidation=Warn&fieldManager=me"
     try:
-        answer = await api(method, asked, json.dumps(body).encode(), content_type=media)
+        answer = await api.ask(method, asked, json.dumps(body).encode(), content_type=media)
     except ApiError as error:
         return type(error), error.message, error.details, error.warnings
     return answer.status, DRAWN.sub("DRAWN", json.dumps(answer.tree, sort_keys=True)), answer.headers.get("warning")
@@ -170,8 +170,8 @@ async def test_bodies_give_same_answer_with_and_without_sharing(
 ) -> None:
     monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)  # the sort key of entries
     url, tree = OBJECTS[name]
-    await api("POST", url, json.dumps(tree).encode())
-    stored = (await api("GET", f"{url}/a")).tree
+    await api.post(url, json.dumps(tree).encode())
+    stored = (await api.get(f"{url}/a")).tree
     for change in SENT.values():
         sent = json.loads(json.dumps(stored))
         try:
@@ -188,7 +188,7 @@ async def test_patches_give_same_answer_with_and_without_sharing(
 ) -> None:
     monkeypatch.setattr(field_management, "wall_seconds", lambda: 0.0)
     url, tree = OBJECTS[name]
-    await api("POST", url, json.dumps(tree).encode())
+    await api.post(url, json.dumps(tree).encode())
     for media, document in PATCHES:
         for path in (f"{url}/a", f"{url}/a/status"):
             await agree(api, "PATCH", path, document, f"application/{media}+json")

@@ -15,30 +15,34 @@ async def deployment(api) -> dict[str, Any]:
     labels = {"app": "a"}
     template = {"metadata": {"labels": labels}, "spec": CONTAINERS}
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-    made: dict[str, Any] = await api.post(SCALE.removesuffix("/d/scale"), {"metadata": {"name": "d"}, "spec": spec})
+    made: dict[str, Any] = (
+        await api.post(SCALE.removesuffix("/d/scale"), {"metadata": {"name": "d"}, "spec": spec})
+    ).tree
     return made
 
 
 async def test_scale_is_read(api, deployment) -> None:
-    scale = await api.get(SCALE)
+    scale = (await api.get(SCALE)).tree
     assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 0, "selector": "app=a"})
     assert scale["metadata"]["resourceVersion"] == deployment["metadata"]["resourceVersion"]
 
 
 async def test_scale_is_replaced_and_patched(api, deployment) -> None:
-    scale = await api.get(SCALE)
-    changed = await api.put(SCALE, scale | {"spec": {"replicas": 5}})
+    scale = (await api.get(SCALE)).tree
+    changed = (await api.put(SCALE, scale | {"spec": {"replicas": 5}})).tree
     assert (changed["kind"], changed["spec"]) == ("Scale", {"replicas": 5})
     with pytest.raises(errors.Conflict):
         await api.put(SCALE, scale | {"spec": {"replicas": 6}})
-    assert (await api.patch(SCALE, {"spec": {"replicas": 7}}))["spec"] == {"replicas": 7}
+    assert (await api.patch(SCALE, {"spec": {"replicas": 7}})).tree["spec"] == {"replicas": 7}
     operations = [{"op": "replace", "path": "/spec/replicas", "value": 8}]
-    assert (await api.patch(SCALE, operations, "json-patch"))["spec"] == {"replicas": 8}
-    assert (await api.patch(SCALE, {"spec": {"replicas": 9}}, "strategic-merge-patch"))["spec"] == {"replicas": 9}
+    assert (await api.patch(SCALE, operations, "json-patch+json")).tree["spec"] == {"replicas": 8}
+    assert (await api.patch(SCALE, {"spec": {"replicas": 9}}, "strategic-merge-patch+json")).tree["spec"] == {
+        "replicas": 9
+    }
     unconditional = {"metadata": {"name": "d"}, "spec": {"replicas": 0}}
-    assert (await api.put(SCALE, unconditional))["spec"] == {"replicas": 0}
-    found = await api.get(SCALE.removesuffix("/scale"))
+    assert (await api.put(SCALE, unconditional)).tree["spec"] == {"replicas": 0}
+    found = (await api.get(SCALE.removesuffix("/scale"))).tree
     assert (found["spec"]["replicas"], found["metadata"]["generation"]) == (0, 6)
     assert found["spec"]["template"] == deployment["spec"]["template"]
 
@@ -55,11 +59,11 @@ async def test_scale_is_replaced_and_patched(api, deployment) -> None:
     ],
 )
 async def test_invalid_scale_is_rejected(api, deployment, change: Any, refusal: type) -> None:
-    scale = await api.get(SCALE)
+    scale = (await api.get(SCALE)).tree
     with pytest.raises(refusal) as caught:
         await api.put(SCALE, scale | change)
     assert refusal is not errors.Invalid or caught.value.message.startswith('Scale.autoscaling "d" is invalid')
-    assert await api.get(SCALE) == scale
+    assert (await api.get(SCALE)).tree == scale
 
 
 async def test_scale_of_missing_object_is_not_found(api) -> None:

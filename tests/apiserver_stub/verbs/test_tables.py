@@ -15,7 +15,7 @@ NAME, DATA, AGE = range(3)
 
 
 async def table(api, url: str, accept: str = TABLE) -> dict[str, Any]:
-    found: dict[str, Any] = await api.get(url, accept=accept)
+    found: dict[str, Any] = (await api.get(url, accept=accept)).tree
     return found
 
 
@@ -66,14 +66,14 @@ async def test_changed_object_gets_a_new_row(api) -> None:
     await api.patch(f"{CONFIGS}/a", {"data": {"more": "x"}})
     assert await cells(api, CONFIGS) == [["a", 2, "5s"]]
     (row,) = (await table(api, CONFIGS))["rows"]
-    assert row["object"]["metadata"] == (await api.get(f"{CONFIGS}/a"))["metadata"]
+    assert row["object"]["metadata"] == (await api.get(f"{CONFIGS}/a")).tree["metadata"]
 
 
 @pytest.mark.virtual
 async def test_watches_share_rows_and_show_current_ages(api) -> None:
     """API concepts, Watching and Table representation."""
     stream, other = await watch(api, CONFIGS), await watch(api, CONFIGS)
-    made = await api.config("a")
+    made = (await api.config("a")).tree
     assert await next_row(stream) == await next_row(other) == ("ADDED", ["a", 1, "0s"])
     kept = cached_row(api)
     assert kept
@@ -102,7 +102,7 @@ async def test_event_groups_show_the_same_cells(api, path: str) -> None:
     assert await cells(api, url) == await cells(api, url) == await cells(api, f"{url}/e") == [shown]
     assert await next_row(stream) == ("ADDED", shown)
     (row,) = (await table(api, f"{url}?includeObject=Object"))["rows"]
-    assert row["object"] == await api.get(f"{url}/e")
+    assert row["object"] == (await api.get(f"{url}/e")).tree
 
 
 async def test_autoscaler_rows_have_metadata_of_their_version(api) -> None:
@@ -113,7 +113,7 @@ async def test_autoscaler_rows_have_metadata_of_their_version(api) -> None:
     for version in ("v2", "v1", "v2", "v1"):
         (row,) = (await table(api, url.format(version)))["rows"]
         assert row["cells"][:3] == ["a", "Deployment/web", "<unknown>/10"]
-        assert row["object"]["metadata"] == (await api.get(f"{url.format(version)}/a"))["metadata"]
+        assert row["object"]["metadata"] == (await api.get(f"{url.format(version)}/a")).tree["metadata"]
 
 
 async def test_table_versions_share_rows(api) -> None:
@@ -140,4 +140,4 @@ async def test_flow_schemas_are_sorted_by_matching_precedence(api) -> None:
     found = await table(api, url)
     assert [row["cells"][NAME] for row in found["rows"]] == ["b", "d", "c", "a"]
     assert [row["object"]["metadata"]["name"] for row in found["rows"]] == ["b", "d", "c", "a"]
-    assert [item["metadata"]["name"] for item in (await api.get(url))["items"]] == ["a", "b", "c", "d"]
+    assert [item["metadata"]["name"] for item in (await api.get(url)).tree["items"]] == ["a", "b", "c", "d"]

@@ -10,7 +10,6 @@ from apiserver_stub.verbs.unchanged_objects import Unchanged, UnchangedObjects
 from controller_manager.common.api.errors import Conflict
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture
@@ -47,17 +46,17 @@ async def test_repeated_configuration_is_not_decoded(
 async def test_configuration_is_decoded_again_after_a_change(
     api: Any, apply: Any, deployment: Any, decoded_managers: list[str], applied: Any
 ) -> None:
-    await api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
+    await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}})
     found = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))).tree
     assert found["metadata"]["labels"] == {"x": "y"}
-    await api("PATCH", f"{DEPLOYMENTS}/d", {"spec": {"replicas": 5}}, content_type=MERGE)
+    await api.patch(f"{DEPLOYMENTS}/d", {"spec": {"replicas": 5}})
     with pytest.raises(Conflict):
         await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
     assert decoded_managers == ["one", "one"]
 
 
 async def test_apply_after_delete_creates_a_new_object(api: Any, apply: Any, deployment: Any, applied: Any) -> None:
-    await api("DELETE", f"{DEPLOYMENTS}/d?propagationPolicy=Background")
+    await api.delete(f"{DEPLOYMENTS}/d?propagationPolicy=Background")
     made = await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2))
     assert made.status == 201
     assert made.tree["metadata"]["uid"] != applied["metadata"]["uid"]

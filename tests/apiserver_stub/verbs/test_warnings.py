@@ -29,7 +29,7 @@ async def test_new_object_with_deprecated_field_gets_a_warning(api) -> None:
 async def test_update_with_invalid_template_reference_gets_a_warning(api, deployment) -> None:
     url = "/apis/apps/v1/namespaces/default/deployments"
     assert await _warned(api, "POST", url, deployment()) == ()
-    tree = await api.get(f"{url}/d")
+    tree = (await api.get(f"{url}/d")).tree
     tree["spec"]["template"]["spec"]["imagePullSecrets"] = [{}]
     (warning,) = await _warned(api, "PUT", f"{url}/d", tree)
     assert "spec.template.spec.imagePullSecrets[0].name" in warning
@@ -48,7 +48,7 @@ async def test_requests_for_deprecated_kind_get_a_warning(api) -> None:
 async def test_apparmor_annotations_of_new_pods_become_fields(api) -> None:
     pod = _pod({f"{APP_ARMOR}c": "localhost/strict", f"{APP_ARMOR}d": "nonsense"})
     assert len(await _warned(api, "POST", PODS, pod)) == 2
-    first, second = (await api.get(f"{PODS}/a"))["spec"]["containers"]
+    first, second = (await api.get(f"{PODS}/a")).tree["spec"]["containers"]
     assert first["securityContext"] == {"appArmorProfile": {"type": "Localhost", "localhostProfile": "strict"}}
     assert "securityContext" not in second
 
@@ -57,7 +57,7 @@ async def test_matching_apparmor_annotation_adds_no_field(api) -> None:
     profile = {"type": "RuntimeDefault"}
     pod = _pod({f"{APP_ARMOR}c": "runtime/default"}, securityContext={"appArmorProfile": profile})
     assert await _warned(api, "POST", PODS, pod) == ()
-    assert "securityContext" not in (await api.get(f"{PODS}/a"))["spec"]["containers"][0]
+    assert "securityContext" not in (await api.get(f"{PODS}/a")).tree["spec"]["containers"][0]
 
 
 async def test_unknown_format_gets_a_warning(api) -> None:
@@ -84,12 +84,12 @@ async def test_duplicate_owner_references_are_stored_once_with_warning(api) -> N
     (warning,) = await _warned(api, "POST", CONFIGS, {"metadata": {"name": "a", "ownerReferences": owners}})
     assert warning.startswith("metadata.ownerReferences")
     assert warning.endswith("uids: 1")
-    assert (await api.get(f"{CONFIGS}/a"))["metadata"]["ownerReferences"] == kept
+    assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["ownerReferences"] == kept
     replaced = {"metadata": {"name": "a", "ownerReferences": [OWNER, OWNER, OWNER]}}
     assert len(await _warned(api, "PUT", f"{CONFIGS}/a", replaced)) == 1
     patch = {"metadata": {"ownerReferences": [OWNER, {**OWNER, "uid": "7"}, OWNER]}}
     assert len(await _warned(api, "PATCH", f"{CONFIGS}/a", patch, "application/merge-patch+json")) == 1
-    assert (await api.get(f"{CONFIGS}/a"))["metadata"]["ownerReferences"] == [OWNER, {**OWNER, "uid": "7"}]
+    assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["ownerReferences"] == [OWNER, {**OWNER, "uid": "7"}]
     assert await _warned(api, "PUT", f"{CONFIGS}/a", {"metadata": {"name": "a", "ownerReferences": [OWNER]}}) == ()
 
 

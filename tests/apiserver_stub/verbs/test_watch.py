@@ -8,9 +8,9 @@ import pytest
 
 from controller_manager.common.api import errors
 from controller_manager.common.base.clock import monotonic
+from tests.apiserver_stub.api_client import types_and_names
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
-Event = tuple[str, str]
 
 
 async def opened(api, url: str, **headers: str) -> AsyncIterator[bytes]:
@@ -24,10 +24,6 @@ async def read(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]
     while len(events) < count:
         events += map(json.loads, (await anext(stream)).splitlines())
     return events
-
-
-def types_and_names(events: list[dict[str, Any]]) -> list[Event]:
-    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
 @pytest.mark.parametrize("version", ["", "0"])
@@ -46,7 +42,7 @@ async def test_watch_without_version_starts_with_current_state(api, version: str
 
 
 async def test_watch_with_version_delivers_later_changes(api) -> None:
-    version = (await api.config("a"))["metadata"]["resourceVersion"]
+    version = (await api.config("a")).tree["metadata"]["resourceVersion"]
     await api.config("b")
     stream = await opened(api, f"{CONFIGS}?watch=1&resourceVersion={version}")
     assert types_and_names(await read(stream, 1)) == [("ADDED", "b")]
@@ -61,7 +57,7 @@ async def test_watch_with_version_delivers_later_changes(api) -> None:
 async def test_watch_applies_selectors(api, url: str) -> None:
     stream = await opened(api, url)
     await api.config("a")
-    await api.config("b", x="1")
+    await api.config("b", labels={"x": "1"})
     await api.delete(f"{CONFIGS}/a")
     await api.delete(f"{CONFIGS}/b")
     assert types_and_names(await read(stream, 2)) == [("ADDED", "b"), ("DELETED", "b")]
@@ -81,19 +77,6 @@ async def test_watch_without_timeout_ends_within_an_hour(api, query: str) -> Non
     assert 1800 <= monotonic() <= 3600
 
 
-@pytest.mark.virtual
-@pytest.mark.parametrize("version", ["", "0", "2"])
-async def test_streaming_list_ends_with_bookmark(api, version: str) -> None:
-    await api.config("a")
-    query = f"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={version}"
-    stream = await opened(api, f"{CONFIGS}?{query}&allowWatchBookmarks=true")
-    added, end = await read(stream, 2)
-    assert (added["type"], end["type"]) == ("ADDED", "BOOKMARK")
-    assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert end["object"]["metadata"]["resourceVersion"] == str(api.store.revision)
-    assert (end["object"]["kind"], end["object"]["apiVersion"]) == ("ConfigMap", "v1")
-
-
 async def test_initial_events_can_be_disabled(api) -> None:
     await api.config("a")
     stream = await opened(api, f"{CONFIGS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
@@ -108,13 +91,13 @@ async def test_initial_events_can_be_disabled(api) -> None:
 )  # fmt: skip
 async def test_invalid_streaming_list_options_are_rejected(api, query: str) -> None:
     with pytest.raises(errors.Invalid, match="ListOptions"):
-        await api("GET", f"{CONFIGS}?watch=1&{query}")
+        await api.get(f"{CONFIGS}?watch=1&{query}")
 
 
 @pytest.mark.parametrize("query", ["timeoutSeconds=x", "labelSelector=(", "fieldSelector=data.k=1"])
 async def test_invalid_parameter_is_a_bad_request(api, query: str) -> None:
     with pytest.raises(errors.BadRequest):
-        await api("GET", f"{CONFIGS}?watch=1&{query}")
+        await api.get(f"{CONFIGS}?watch=1&{query}")
 
 
 async def test_events_have_requested_version_and_representation(api) -> None:
@@ -134,12 +117,12 @@ async def test_last_pod_event_has_grace_period_zero(api) -> None:
     pods, options = "/api/v1/namespaces/default/pods", {"gracePeriodSeconds": 0}
     for name, deletions in {"at-once": [options], "after-a-grace": [None, options], "collected": []}.items():
         spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
-        made = await api.post(pods, {"metadata": {"name": name}, "spec": spec})
+        made = (await api.post(pods, {"metadata": {"name": name}, "spec": spec})).tree
         stream = await opened(api, f"{pods}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
         for body in deletions:
-            last = (await api("DELETE", f"{pods}/{name}", body)).tree
+            last = (await api.delete(f"{pods}/{name}", body)).tree
         if not deletions:
-            await api("DELETE", pods, options)
+            await api.delete(pods, options)
         events = await read(stream, len(deletions) + 1 if deletions else 2)
         graces = [event["object"]["metadata"]["deletionGracePeriodSeconds"] for event in events]
         versions = [event["object"]["metadata"]["resourceVersion"] for event in events]
@@ -153,7 +136,7 @@ async def test_last_pod_event_has_grace_period_zero(api) -> None:
 async def test_pod_held_by_finalizer_is_deleted_with_one_event(api) -> None:
     pods = "/api/v1/namespaces/default/pods"
     meta = {"name": "p", "finalizers": ["example.org/x"]}
-    made = await api.post(pods, {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    made = (await api.post(pods, {"metadata": meta, "spec": {"containers": [{"name": "c", "image": "i"}]}})).tree
     stream = await opened(api, f"{pods}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
     await api.delete(f"{pods}/p")
     await api.patch(f"{pods}/p", {"metadata": {"finalizers": None}})

@@ -21,12 +21,11 @@ from controller_manager.common.api import errors
 from controller_manager.common.base.tasks import all_of
 from controller_manager.common.serving.authorization import Authorization, AuthorizerAttributes, Decision
 from controller_manager.testing.virtual import VirtualLoop
-from tests.apiserver_stub.verbs.conftest import Api, started_api
+from tests.apiserver_stub.verbs.conftest import VerbsClient, started_api
 
 PODS = "/api/v1/namespaces/default/pods"
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 APPLY = "apply-patch+yaml"
 
 
@@ -80,7 +79,7 @@ async def test_each_step_sees_results_of_earlier_steps(api, admit) -> None:
         attributes.tree["metadata"]["annotations"] = {"given": "last"}
 
     admit(mutating=mutating, validating=validating, allocation=allocation)
-    made = await api.post(PODS, pod())
+    made = (await api.post(PODS, pod())).tree
     assert told == {
         "mutating": ("Always", False, {}),
         "validating": ({"by": "mutating"}, True, "Pending"),
@@ -104,11 +103,11 @@ async def test_invalid_object_is_not_shown_to_validating_admission(api, admit) -
 
 
 async def test_unchanged_object_is_validated_but_not_written(api, admit) -> None:
-    made = await api.config("a")
+    made = (await api.config("a")).tree
     validating, allocation = RecordingPlugin(), RecordingPlugin()
     admit(validating=validating, allocation=allocation)
-    assert await api.put(f"{CONFIGS}/a", made) == made
-    assert await api.patch(f"{CONFIGS}/a", {"data": {"k": "a"}}) == made
+    assert (await api.put(f"{CONFIGS}/a", made)).tree == made
+    assert (await api.patch(f"{CONFIGS}/a", {"data": {"k": "a"}})).tree == made
     assert [one.operation for one in validating.seen] == ["update", "update"]
     assert allocation.seen == []
 
@@ -116,7 +115,7 @@ async def test_unchanged_object_is_validated_but_not_written(api, admit) -> None
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
 async def test_write_that_lost_a_race_repeats_admission(api, admit, phase: str) -> None:
     await api.config("a")
-    other = Api(api.store, api.kinds, [])
+    other = VerbsClient(api.store, api.kinds)
     shown: list[dict[str, str]] = []
 
     async def slow(attributes: Attributes) -> None:
@@ -125,19 +124,19 @@ async def test_write_that_lost_a_race_repeats_admission(api, admit, phase: str) 
             await other.patch(f"{CONFIGS}/a", {"data": {f"other{len(shown)}": "1"}})
 
     admit(**{phase: slow})
-    changed = await api.patch(f"{CONFIGS}/a", {"data": {"mine": "1"}})
+    changed = (await api.patch(f"{CONFIGS}/a", {"data": {"mine": "1"}})).tree
     assert shown == [
         {"k": "a", "mine": "1"},
         {"k": "a", "mine": "1", "other1": "1"},
         {"k": "a", "mine": "1", "other1": "1", "other2": "1"},
     ]
     assert changed["data"] == shown[-1]
-    assert await api.get(f"{CONFIGS}/a") == changed
+    assert (await api.get(f"{CONFIGS}/a")).tree == changed
 
 
 async def test_precondition_is_checked_again_after_admission(api, admit) -> None:
-    made = await api.config("a")
-    other = Api(api.store, api.kinds, [])
+    made = (await api.config("a")).tree
+    other = VerbsClient(api.store, api.kinds)
 
     async def slow(attributes: Attributes) -> None:
         await asyncio.sleep(0)
@@ -146,12 +145,12 @@ async def test_precondition_is_checked_again_after_admission(api, admit) -> None
     admit(mutating=slow)
     with pytest.raises(errors.Conflict):
         await api.put(f"{CONFIGS}/a", made | {"data": {"k": "mine"}})
-    assert (await api.get(f"{CONFIGS}/a"))["data"] == {"k": "other"}
+    assert (await api.get(f"{CONFIGS}/a")).tree["data"] == {"k": "other"}
 
 
 @pytest.mark.parametrize("media", ["", APPLY])
 async def test_object_created_during_admission_is_not_overwritten(api, admit, media: str) -> None:
-    other = Api(api.store, api.kinds, [])
+    other = VerbsClient(api.store, api.kinds)
 
     async def slow(attributes: Attributes) -> None:
         if attributes.operation == "create":
@@ -160,9 +159,7 @@ async def test_object_created_during_admission_is_not_overwritten(api, admit, me
     admit(mutating=slow)
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"mine": "1"}}
     if media:
-        applied = await api(
-            "PATCH", f"{CONFIGS}/a?fieldManager=m", json.dumps(mine).encode(), content_type=f"application/{media}"
-        )
+        applied = await api.patch(f"{CONFIGS}/a?fieldManager=m", mine, media)
         assert (applied.status, applied.tree["data"]) == (200, {"k": "a", "mine": "1"})
         return
     with pytest.raises(errors.AlreadyExists):
@@ -171,7 +168,7 @@ async def test_object_created_during_admission_is_not_overwritten(api, admit, me
 
 async def test_retries_are_limited(api, admit) -> None:
     await api.config("a")
-    other, count = Api(api.store, api.kinds, []), 0
+    other, count = VerbsClient(api.store, api.kinds), 0
 
     async def slow(attributes: Attributes) -> None:
         nonlocal count
@@ -213,8 +210,7 @@ async def test_dry_run_calls_admission_and_writes_nothing(
         return [Write("configmaps", "default/also", 0, b'{"metadata":{"resourceVersion":"","name":"also"}}')]
 
     admit(mutating=mutating, validating=validating, allocation=also)
-    data = None if body is None else json.dumps(body).encode()
-    answer = await api(method, f"{url}?dryRun=All&fieldManager=m", data, content_type=f"application/{media}")
+    answer = await api.ask(method, f"{url}?dryRun=All&fieldManager=m", body, content_type=f"application/{media}")
     assert answer.status in (200, 201)
     assert api.store.revision == before
     assert len(mutating.seen) == len(validating.seen) == 1
@@ -222,7 +218,7 @@ async def test_dry_run_calls_admission_and_writes_nothing(
 
 
 async def test_delete_shows_admission_old_object_and_options(api, admit) -> None:
-    made = [await api.config(name) for name in ("a", "b")]
+    made = [(await api.config(name)).tree for name in ("a", "b")]
     seen = RecordingPlugin()
     admit(mutating=seen)
     await api.delete(f"{CONFIGS}/a", {"preconditions": {"uid": made[0]["metadata"]["uid"]}})
@@ -239,7 +235,7 @@ async def test_delete_shows_admission_old_object_and_options(api, admit) -> None
 
 
 async def test_rejected_delete_leaves_object_unmarked(api, admit) -> None:
-    made = await api.post(PODS, pod())
+    made = (await api.post(PODS, pod())).tree
 
     async def refuse(attributes: Attributes) -> None:
         raise errors.Forbidden("no")
@@ -247,7 +243,7 @@ async def test_rejected_delete_leaves_object_unmarked(api, admit) -> None:
     admit(validating=refuse)
     with pytest.raises(errors.Forbidden):
         await api.delete(f"{PODS}/p")
-    assert await api.get(f"{PODS}/p") == made
+    assert (await api.get(f"{PODS}/p")).tree == made
 
 
 async def test_subresources_are_admitted_as_their_own_kind(api, admit, deployment) -> None:
@@ -281,8 +277,8 @@ async def test_admission_changes_to_scale_are_applied(api, admit, deployment) ->
             attributes.tree["spec"]["replicas"] = min(attributes.tree["spec"]["replicas"], 3)
 
     admit(mutating=bound, validating=validating)
-    assert (await api.patch(f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": 9}}))["spec"] == {"replicas": 3}
-    assert (await api.get(f"{DEPLOYMENTS}/d"))["spec"]["replicas"] == 3
+    assert (await api.patch(f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": 9}})).tree["spec"] == {"replicas": 3}
+    assert (await api.get(f"{DEPLOYMENTS}/d")).tree["spec"]["replicas"] == 3
     assert [one.tree["spec"] for one in validating.seen] == [{"replicas": 3}]
 
 
@@ -295,7 +291,7 @@ async def test_connect_requests_are_admitted(api, admit) -> None:
         return Reply(Item(b"{}"))
 
     admit({("exec", "get"): connect}, validating=seen)
-    await api("GET", f"{PODS}/p/exec?command=ls")
+    await api.get(f"{PODS}/p/exec?command=ls")
     assert seen.kinds_seen() == [("connect", "exec", "PodExecOptions")]
     assert (seen.seen[0].name, seen.seen[0].tree["command"], seen.seen[0].old_object) == ("p", "ls", None)
 
@@ -308,8 +304,8 @@ async def test_allocated_rows_are_written_with_the_object_atomically(api, admit,
 
     admit(allocation=also)
     if written:
-        made = await api.config("a")
-        beside = await api.get(f"{CONFIGS}/also")
+        made = (await api.config("a")).tree
+        beside = (await api.get(f"{CONFIGS}/also")).tree
         assert abs(int(made["metadata"]["resourceVersion"]) - int(beside["metadata"]["resourceVersion"])) == 1
         return
     before = api.store.revision
@@ -324,14 +320,14 @@ async def test_internal_writes_skip_admission(api, admit) -> None:
     await api.patch(f"{PODS}/p/status", {"status": ready})
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     spec = {"minAvailable": 0, "selector": {"matchLabels": {"a": "b"}}}
-    made = await api.post(budgets, {"metadata": {"name": "b"}, "spec": spec})
+    made = (await api.post(budgets, {"metadata": {"name": "b"}, "spec": spec})).tree
     allowed = {"disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1}
     generation = made["metadata"]["generation"]
     await api.patch(f"{budgets}/b/status", {"status": {**allowed, "observedGeneration": generation}})
     seen = RecordingPlugin()
     admit(mutating=seen)
     await api.post(f"{PODS}/p/eviction", {"metadata": {"name": "p"}})
-    assert (await api.get(f"{budgets}/b"))["status"]["disruptionsAllowed"] == 0
+    assert (await api.get(f"{budgets}/b")).tree["status"]["disruptionsAllowed"] == 0
     assert seen.kinds_seen() == [("create", "eviction", "Eviction")]
 
 
@@ -357,14 +353,14 @@ async def _change_all(kinds: ResourceRegistry, changes: list[Change]) -> None:
         await api.config("a")
         tasks = [_change(api, how, f"key{number}", begin, think) for number, (how, begin, think) in enumerate(changes)]
         versions = await all_of(*tasks)
-        found = await api.get(f"{CONFIGS}/a")
+        found = (await api.get(f"{CONFIGS}/a")).tree
     kept = found["data"].keys() | found["metadata"].get("labels", {}).keys()
     assert {f"key{number}" for number in range(len(changes))} <= kept
     assert len(set(versions)) == len(versions)
 
 
 @asynccontextmanager
-async def _slow_admission_api(kinds: ResourceRegistry) -> AsyncIterator[Api]:
+async def _slow_admission_api(kinds: ResourceRegistry) -> AsyncIterator[VerbsClient]:
     """Verbs whose admission takes as many seconds as a parameter of the request."""
 
     async def think(attributes: Attributes) -> None:
@@ -376,31 +372,33 @@ async def _slow_admission_api(kinds: ResourceRegistry) -> AsyncIterator[Api]:
         yield api
 
 
-async def _change(api: Api, how: str, key: str, begin: int, think: int) -> str:
+async def _change(api: VerbsClient, how: str, key: str, begin: int, think: int) -> str:
     url = f"{CONFIGS}/a?think={think}&fieldManager={key}"
     await asyncio.sleep(begin)
     match how:
         case "merge":
-            changed = await api.patch(url, {"data": {key: "1"}})
+            changed = (await api.patch(url, {"data": {key: "1"}})).tree
         case "labels":
-            changed = await api.patch(url, {"metadata": {"labels": {key: "1"}}}, "strategic-merge-patch")
+            changed = (await api.patch(url, {"metadata": {"labels": {key: "1"}}}, "strategic-merge-patch+json")).tree
         case "json":
-            changed = await api.patch(url, [{"op": "add", "path": f"/data/{key}", "value": "1"}], "json-patch")
+            changed = (
+                await api.patch(url, [{"op": "add", "path": f"/data/{key}", "value": "1"}], "json-patch+json")
+            ).tree
         case "apply":
             tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {key: "1"}}
-            changed = (await api("PATCH", url, json.dumps(tree).encode(), content_type=f"application/{APPLY}")).tree
+            changed = (await api.patch(url, tree, APPLY)).tree
         case _:
             changed = await _put(api, url, key)
     version: str = changed["metadata"]["resourceVersion"]
     return version
 
 
-async def _put(api: Api, url: str, key: str) -> dict[str, Any]:
+async def _put(api: VerbsClient, url: str, key: str) -> dict[str, Any]:
     """Read, change and put, repeated on conflict."""
     while True:
-        read = await api.get(f"{CONFIGS}/a")
+        read = (await api.get(f"{CONFIGS}/a")).tree
         try:
-            return await api.put(url, read | {"data": {**read["data"], key: "1"}})
+            return (await api.put(url, read | {"data": {**read["data"], key: "1"}})).tree
         except errors.Conflict:
             continue
 
@@ -413,4 +411,4 @@ async def test_update_that_creates_fails_if_authorizer_fails(api) -> None:
     api.verbs = Verbs(RequestScope(api.store, api.hub, api.kinds, Admission(), authorizer=Broken()))
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     with pytest.raises(errors.InternalError, match="webhook is down"):
-        await api("PATCH", f"{CONFIGS}/a?fieldManager=m", body, content_type=f"application/{APPLY}")
+        await api.patch(f"{CONFIGS}/a?fieldManager=m", body, APPLY)

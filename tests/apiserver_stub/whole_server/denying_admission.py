@@ -15,8 +15,8 @@ async def add_unreachable_webhook(api: Any, kind: str, operation: str, resource:
         "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": [operation], "resources": [resource]}],
     }
     body = {"kind": kind, "metadata": {"name": "w"}, "webhooks": [hook]}
-    code, answer = await api("POST", f"{ADMISSION}/{kind.lower()}s", body)
-    assert code == 201, answer
+    answer = await api.post(f"{ADMISSION}/{kind.lower()}s", body)
+    assert answer.status == 201, answer.tree
 
 
 async def add_denying_policy(api: Any, operation: str, **rule: Any) -> None:
@@ -28,5 +28,5 @@ async def add_denying_policy(api: Any, operation: str, **rule: Any) -> None:
         ("validatingadmissionpolicies", "p", spec),
         ("validatingadmissionpolicybindings", "b", bound),
     ):
-        code, answer = await api("POST", f"{ADMISSION}/{path}", {"metadata": {"name": name}, "spec": made})
-        assert code == 201, answer
+        answer = await api.post(f"{ADMISSION}/{path}", {"metadata": {"name": name}, "spec": made})
+        assert answer.status == 201, answer.tree

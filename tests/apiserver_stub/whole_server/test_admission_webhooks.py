@@ -95,7 +95,7 @@ async def mutating(api: Any, hook: Webhook, *resources: str, group: str = "") ->
     rules = [{"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": resources}]
     usual = {"sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": rules}
     webhook = {"name": "w.h.test", "clientConfig": hook.config, **usual}
-    code, _ = await api("POST", CONFIGURATIONS, {"metadata": {"name": "m"}, "webhooks": [webhook]})
+    code = (await api.post(CONFIGURATIONS, {"metadata": {"name": "m"}, "webhooks": [webhook]})).status
     assert code == 201
 
 
@@ -113,13 +113,13 @@ def patched(*operations: Any) -> Any:
 async def test_fields_set_by_webhook_in_update_have_no_owner(started: Any, hook: Webhook) -> None:
     """As recorded: the caller still owns the fields it sent, changed or not."""
     async with started() as api:
-        await api.config("a")
+        await api.config("a", labels={})
         hook.answer = patched({"op": "add", "path": "/metadata/labels", "value": {"hook": "1"}})
         await mutating(api, hook, "configmaps")
         sent = {"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "a"}}
-        code, found = await api("PUT", CONFIGS + "/a?fieldManager=fm", sent)
-        assert (code, found["metadata"]["labels"]) == (200, {"hook": "1"})
-        (owned,) = [each for each in found["metadata"]["managedFields"] if each["manager"] == "fm"]
+        found = await api.put(CONFIGS + "/a?fieldManager=fm", sent)
+        assert (found.status, found.tree["metadata"]["labels"]) == (200, {"hook": "1"})
+        (owned,) = [each for each in found.tree["metadata"]["managedFields"] if each["manager"] == "fm"]
         assert owned["fieldsV1"] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
 
 
@@ -140,13 +140,13 @@ async def test_webhook_cannot_change_identity(
 ) -> None:
     """As recorded."""
     async with started() as api:
-        before = await api.config("a")
+        before = (await api.config("a")).tree
         hook.answer = patched(operation)
         await mutating(api, hook, "configmaps")
-        answered, found = await api("PUT", CONFIGS + "/a", {"metadata": {"name": "a"}, "data": {"new": "1"}})
-        assert answered == code
-        assert told in found.get("message", "")
-        _, after = await api("GET", CONFIGS + "/a")
+        found = await api.put(CONFIGS + "/a", {"metadata": {"name": "a"}, "data": {"new": "1"}})
+        assert found.status == code
+        assert told in found.tree.get("message", "")
+        after = (await api.get(CONFIGS + "/a")).tree
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert after["kind"] == "ConfigMap"
 

@@ -44,23 +44,23 @@ BOOTSTRAP = {
 
 async def test_bootstrap_tokens_authenticate_if_enabled(started: Any) -> None:
     async with started("--enable-bootstrap-token-auth") as api:
-        code, _ = await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
+        code = (await api.post(SECRETS.format("kube-system"), BOOTSTRAP)).status
         assert code == 201
         assert await authenticated_user(api, "abcdef.0123456789abcdef") == {
             "username": "system:bootstrap:abcdef",
             "groups": ["system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"],
         }
-        await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
+        await api.delete(f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
         assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
 
 
 async def test_bootstrap_tokens_are_off_by_default(started: Any) -> None:
     async with started() as api:
-        await api("POST", SECRETS.format("kube-system"), BOOTSTRAP)
+        await api.post(SECRETS.format("kube-system"), BOOTSTRAP)
         assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
     async with started("--enable-bootstrap-token-auth") as api:
-        await api("POST", SECRETS.format("default"), BOOTSTRAP)
-        await api("DELETE", f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
+        await api.post(SECRETS.format("default"), BOOTSTRAP)
+        await api.delete(f"{SECRETS.format('kube-system')}/bootstrap-token-abcdef")
         assert await authenticated_user(api, "abcdef.0123456789abcdef") == 401
 
 
@@ -82,8 +82,12 @@ async def test_unknown_tokens_are_sent_to_webhook(started: Any, hook: Webhook) -
             assert await authenticated_user(api, "theirs") == jane
             assert await authenticated_user(api, "nobodys") == 401
         assert [review["spec"]["token"] for review in hook.take()] == ["theirs", "nobodys"]
-        code, review = await api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "theirs"}})
-        assert (code, review["status"]["authenticated"], review["status"]["user"]) == (201, True, jane)
+        review = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "theirs"}})
+        assert (review.status, review.tree["status"]["authenticated"], review.tree["status"]["user"]) == (
+            201,
+            True,
+            jane,
+        )
 
 
 async def test_webhook_cache_ttl_follows_the_flag(started: Any, hook: Webhook) -> None:
@@ -124,7 +128,7 @@ class SecretTokenServer:
         return jwt.encode({**claims, **changed}, self.key, "ES256", {})
 
     async def prepare(self, api: Any) -> str:
-        _, account = await api("POST", ACCOUNTS, {"metadata": {"name": "robot"}})
+        account = (await api.post(ACCOUNTS, {"metadata": {"name": "robot"}})).tree
         token = self.token(account["metadata"]["uid"])
         annotations = {"kubernetes.io/service-account.name": "robot"}
         secret = {
@@ -132,8 +136,8 @@ class SecretTokenServer:
             "type": "kubernetes.io/service-account-token",
             "data": encoded(token=token),
         }
-        code, answer = await api("POST", OF_DEFAULT, secret)
-        assert code == 201, answer
+        answer = await api.post(OF_DEFAULT, secret)
+        assert answer.status == 201, answer.tree
         return token
 
 
@@ -148,23 +152,23 @@ async def test_secret_token_is_valid_while_its_secret_exists(started: Any, signe
         found = await authenticated_user(api, token)
         assert found["username"] == "system:serviceaccount:default:robot"
         assert found["groups"] == ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
-        _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
+        secret = (await api.get(f"{OF_DEFAULT}/robot-token")).tree
         day = secret["metadata"]["labels"]["kubernetes.io/legacy-token-last-used"]
         assert len(day) == 10
         revision = secret["metadata"]["resourceVersion"]
         await authenticated_user(api, token)
-        _, secret = await api("GET", f"{OF_DEFAULT}/robot-token")
+        secret = (await api.get(f"{OF_DEFAULT}/robot-token")).tree
         assert secret["metadata"]["resourceVersion"] == revision, "the day is noted once"
         secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"] = "2026-01-01"
-        await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
+        await api.put(f"{OF_DEFAULT}/robot-token", secret)
         assert await authenticated_user(api, token) == 401
         del (
             secret["metadata"]["labels"]["kubernetes.io/legacy-token-invalid-since"],
             secret["metadata"]["resourceVersion"],
         )
-        await api("PUT", f"{OF_DEFAULT}/robot-token", secret)
+        await api.put(f"{OF_DEFAULT}/robot-token", secret)
         assert (await authenticated_user(api, token))["username"] == "system:serviceaccount:default:robot"
-        await api("DELETE", f"{OF_DEFAULT}/robot-token")
+        await api.delete(f"{OF_DEFAULT}/robot-token")
         assert await authenticated_user(api, token) == 401
 
 
@@ -187,7 +191,7 @@ async def test_hanging_webhook_delays_no_other_caller(started: Any, hook: Webhoo
             async with asyncio.timeout(5):
                 for _ in range(20):
                     assert (await authenticated_user(api, "good"))["username"] == "joe"
-                    assert (await api("GET", "/api/v1/namespaces"))[0] == 200
+                    assert (await api.get("/api/v1/namespaces")).status == 200
             assert not all(task.done() for task in waiting), "those are waited for who can be"
             release.set()
             found = [await task for task in waiting]
@@ -217,11 +221,11 @@ async def test_audit_names_credential_and_impersonator(started: Any, signed: Sec
         verbs = ["impersonate:user-info", "impersonate-on:user-info:get"]
         rules = [{"apiGroups": ["*"], "resources": ["users", "namespaces"], "verbs": verbs}]
         rbac = "/apis/rbac.authorization.k8s.io/v1"
-        await api("POST", f"{rbac}/clusterroles", {"metadata": {"name": "deputy"}, "rules": rules})
+        await api.post(f"{rbac}/clusterroles", {"metadata": {"name": "deputy"}, "rules": rules})
         bound = {"kind": "User", "name": "deputy", "apiGroup": "rbac.authorization.k8s.io"}
         role = {"kind": "ClusterRole", "name": "deputy", "apiGroup": "rbac.authorization.k8s.io"}
         binding = {"metadata": {"name": "deputy"}, "subjects": [bound], "roleRef": role}
-        await api("POST", f"{rbac}/clusterrolebindings", binding)
+        await api.post(f"{rbac}/clusterrolebindings", binding)
         headers = {"impersonate-user": "jane"}
         deputy = Certificate("deputy")
         await api.server.handle(Request("GET", "/api/v1/namespaces/default", (), headers, b"", deputy))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller_manager.common.api.wire import Certificate, Request
+from controller_manager.common.api.wire import Certificate
+from tests.apiserver_stub.api_client import ApiClient
 from tests.apiserver_stub.webhooks.webhook_server import Tree, Webhook, kubeconfig
 
 Started = Callable[..., AbstractAsyncContextManager[Any]]
@@ -19,14 +20,11 @@ NODE = Certificate("system:node:n1", ("system:nodes",))
 JOE, ANN = Certificate("joe"), Certificate("ann")
 
 
-async def status(api: Any, who: Certificate, path: str, method: str = "GET", body: Any = None, **query: str) -> int:
-    data = b"" if body is None else json.dumps(body).encode()
-    request = Request(method, path, tuple(query.items()), {}, data, who)
-    response = await api.server.handle(request)
+async def status(api: ApiClient, who: Certificate, url: str, method: str = "GET", body: Any = None) -> int:
+    response = await ApiClient(api.server, who).send(method, url, body)
     if not isinstance(response.body, bytes):
         await response.body.aclose()
-    code: int = response.status
-    return code
+    return response.status
 
 
 def pod(name: str, node: str) -> Tree:
@@ -39,26 +37,26 @@ def pod(name: str, node: str) -> Tree:
 async def test_node_reads_objects_its_pods_need(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
         for name in ("mine", "other"):
-            assert (await api("POST", SECRETS, {"metadata": {"name": name}}))[0] == 201
+            assert (await api.post(SECRETS, {"metadata": {"name": name}})).status == 201
         assert await status(api, NODE, f"{SECRETS}/mine") == 403
-        assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
-        assert (await api("POST", PODS, pod("other", "n2")))[0] == 201
+        assert (await api.post(PODS, pod("mine", "n1"))).status == 201
+        assert (await api.post(PODS, pod("other", "n2"))).status == 201
         assert await status(api, NODE, f"{SECRETS}/mine") == 200
-        assert await status(api, NODE, SECRETS, fieldSelector="metadata.name=mine") == 200
+        assert await status(api, NODE, f"{SECRETS}?fieldSelector=metadata.name=mine") == 200
         assert await status(api, NODE, f"{SECRETS}/other") == 403
         assert await status(api, NODE, SECRETS) == 403
-        assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n1") == 200
-        assert await status(api, NODE, "/api/v1/pods", fieldSelector="spec.nodeName=n2") == 403
+        assert await status(api, NODE, "/api/v1/pods?fieldSelector=spec.nodeName=n1") == 200
+        assert await status(api, NODE, "/api/v1/pods?fieldSelector=spec.nodeName=n2") == 403
         assert await status(api, NODE, "/api/v1/nodes", "POST", {"metadata": {"name": "n1"}}) == 201
         assert await status(api, NODE, "/api/v1/nodes/n2") == 403
-        assert (await api("DELETE", f"{PODS}/mine?gracePeriodSeconds=0"))[0] == 200
+        assert (await api.delete(f"{PODS}/mine?gracePeriodSeconds=0")).status == 200
         assert await status(api, NODE, f"{SECRETS}/mine") == 403
 
 
 async def test_node_permissions_survive_restart(started: Started) -> None:
     async with started("--authorization-mode=Node,RBAC") as api:
-        assert (await api("POST", SECRETS, {"metadata": {"name": "mine"}}))[0] == 201
-        assert (await api("POST", PODS, pod("mine", "n1")))[0] == 201
+        assert (await api.post(SECRETS, {"metadata": {"name": "mine"}})).status == 201
+        assert (await api.post(PODS, pod("mine", "n1"))).status == 201
     async with started("--authorization-mode=Node,RBAC") as api:
         assert await status(api, NODE, f"{SECRETS}/mine") == 200
 
@@ -121,7 +119,9 @@ async def bind(api: Any, user: str) -> None:
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
     role = {"kind": "ClusterRole", "name": "cluster-admin", "apiGroup": "rbac.authorization.k8s.io"}
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    assert (await api("POST", bindings, {"metadata": {"name": user}, "subjects": [subject], "roleRef": role}))[0] == 201
+    assert (
+        await api.post(bindings, {"metadata": {"name": user}, "subjects": [subject], "roleRef": role})
+    ).status == 201
 
 
 @pytest.mark.parametrize(("policy", "bound"), [("NoOpinion", 200), ("Deny", 500)])

@@ -60,9 +60,9 @@ API_SERVICES = {
 
 
 async def items(api: Any, path: str) -> list[Any]:
-    code, found = await api("GET", path)
-    assert code == 200
-    return sorted(found["items"], key=lambda each: each["metadata"]["name"])
+    found = await api.get(path)
+    assert found.status == 200
+    return sorted(found.tree["items"], key=lambda each: each["metadata"]["name"])
 
 
 def queues(limited: Any) -> tuple[int, int, int] | None:
@@ -107,13 +107,13 @@ async def test_edited_level_is_preserved_if_editable(started: Any) -> None:
     async with started() as api:
         for name, code in (("workload-low", 200), ("catch-all", 422)):
             path = f"{FLOW}/prioritylevelconfigurations/{name}"
-            level = (await api("GET", path))[1]
+            level = (await api.get(path)).tree
             before = level["spec"]["limited"]["nominalConcurrencyShares"]
             level["spec"]["limited"]["nominalConcurrencyShares"] = 77
             level["metadata"]["annotations"]["apf.kubernetes.io/autoupdate-spec"] = "false"
-            assert (await api("PUT", path, level, content_type="application/json"))[0] == code
+            assert (await api.put(path, level, content_type="application/json")).status == code
             await api.server.settle(6443)
-            after = (await api("GET", path))[1]["spec"]["limited"]["nominalConcurrencyShares"]
+            after = (await api.get(path)).tree["spec"]["limited"]["nominalConcurrencyShares"]
             assert after == (77 if code == 200 else before)
 
 
@@ -149,10 +149,10 @@ def test_version_priority(group: str, version: str, priority: int) -> None:
 
 async def test_legacy_token_tracking_date_is_recorded(started: Any) -> None:
     async with started() as api:
-        config = (await api("GET", TRACKING))[1]
+        config = (await api.get(TRACKING)).tree
         today = config["data"]["since"]
         for kept, written in (("2024-02-29", "2024-02-29"), (today, "not a day")):
-            config = (await api("GET", TRACKING))[1] | {"data": {"since": written}}
-            assert (await api("PUT", TRACKING, config, content_type="application/json"))[0] == 200
+            config = (await api.get(TRACKING)).tree | {"data": {"since": written}}
+            assert (await api.put(TRACKING, config, content_type="application/json")).status == 200
             await api.server.settle(6443)
-            assert (await api("GET", TRACKING))[1]["data"] == {"since": kept}
+            assert (await api.get(TRACKING)).tree["data"] == {"since": kept}

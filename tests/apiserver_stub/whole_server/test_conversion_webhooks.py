@@ -67,7 +67,7 @@ async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
 async def api(started: Any, hook: Webhook) -> AsyncIterator[Any]:
     async with started() as api:
         running = asyncio.ensure_future(api.server.run())
-        assert (await api("POST", DEFINITIONS, definition(hook.config)))[0] == 201
+        assert (await api.post(DEFINITIONS, definition(hook.config))).status == 201
         await wait_for_code(api, THINGS["v2"], 200)
         yield api
         running.cancel()
@@ -77,43 +77,50 @@ async def api(started: Any, hook: Webhook) -> AsyncIterator[Any]:
 async def wait_for_code(api: Any, url: str, code: int) -> Any:
     """Wait for a status code; return the answer."""
     for _ in range(500):
-        answered, found = await api("GET", url)
-        if answered == code:
-            return found
+        found = await api.get(url)
+        if found.status == code:
+            return found.tree
         await asyncio.sleep(0.01)
-    raise AssertionError(found)
+    raise AssertionError(found.tree)
 
 
 async def test_both_versions_are_served(api: Any, hook: Webhook) -> None:
-    code, made = await api("POST", THINGS["v2"], thing("a", "v2"))
-    assert (code, made["apiVersion"], made["spec"]) == (201, f"{GROUP}/v2", {"address": "a", "size": 1})
-    _, read = await api("GET", f"{THINGS['v1']}/a")
+    made = await api.post(THINGS["v2"], thing("a", "v2"))
+    assert (made.status, made.tree["apiVersion"], made.tree["spec"]) == (
+        201,
+        f"{GROUP}/v2",
+        {"address": "a", "size": 1},
+    )
+    read = (await api.get(f"{THINGS['v1']}/a")).tree
     assert (read["apiVersion"], read["spec"]) == (f"{GROUP}/v1", {"host": "a", "size": 1})
-    await api("POST", THINGS["v1"], thing("b", "v1", "b"))
+    await api.post(THINGS["v1"], thing("b", "v1", "b"))
     merge = "application/merge-patch+json"
-    code, changed = await api("PATCH", f"{THINGS['v2']}/b", {"spec": {"size": 3}}, content_type=merge)
-    assert (code, changed["metadata"]["generation"]) == (200, 2)
-    assert [entry["apiVersion"] for entry in changed["metadata"]["managedFields"]] == [f"{GROUP}/v1", f"{GROUP}/v2"]
-    _, listed = await api("GET", THINGS["v2"])
+    changed = await api.ask("PATCH", f"{THINGS['v2']}/b", {"spec": {"size": 3}}, content_type=merge)
+    assert (changed.status, changed.tree["metadata"]["generation"]) == (200, 2)
+    assert [entry["apiVersion"] for entry in changed.tree["metadata"]["managedFields"]] == [
+        f"{GROUP}/v1",
+        f"{GROUP}/v2",
+    ]
+    listed = (await api.get(THINGS["v2"])).tree
     assert [(tree["apiVersion"], tree["spec"]["address"]) for tree in listed["items"]] == [
         (f"{GROUP}/v2", "a"),
         (f"{GROUP}/v2", "b"),
     ]
-    _, table = await api("GET", THINGS["v2"], accept=TABLE)
+    table = (await api.get(THINGS["v2"], accept=TABLE)).tree
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "address"]
     assert [row["cells"] for row in table["rows"]] == [["a", "a"], ["b", "b"]]
-    _, chosen = await api("GET", f"{THINGS['v2']}?fieldSelector=spec.address=b")
+    chosen = (await api.get(f"{THINGS['v2']}?fieldSelector=spec.address=b")).tree
     assert [tree["metadata"]["name"] for tree in chosen["items"]] == ["b"]
     hook.take()
     events = await api.watch("timeoutSeconds=1", THINGS["v2"])
     assert [(event["type"], event["object"]["spec"]["address"]) for event in events] == [("ADDED", "a"), ("ADDED", "b")]
     assert hook.take() == []
-    assert (await api("DELETE", THINGS["v2"]))[0] == 200
-    assert (await api("GET", THINGS["v1"]))[1]["items"] == []
+    assert (await api.delete(THINGS["v2"])).status == 200
+    assert (await api.get(THINGS["v1"])).tree["items"] == []
 
 
 async def test_invalid_conversion_changes_nothing(api: Any, hook: Webhook) -> None:
-    await api("POST", THINGS["v1"], thing("a"))
+    await api.post(THINGS["v1"], thing("a"))
 
     def renamed(review: dict[str, Any]) -> dict[str, Any]:
         found = converted(review)
@@ -129,17 +136,17 @@ async def test_invalid_conversion_changes_nothing(api: Any, hook: Webhook) -> No
         ("DELETE", "/a", None),
         ("PATCH", "/a", {"spec": {"address": "b"}}),
     ):
-        code, status = await api(method, THINGS["v2"] + url, body, content_type="application/merge-patch+json")
-        assert (code, status["message"], status.get("reason")) == (500, why, None)
-    assert (await api("POST", THINGS["v2"], thing("b", "v2")))[0] == 500
+        answer = await api.ask(method, THINGS["v2"] + url, body, content_type="application/merge-patch+json")
+        assert (answer.status, answer.tree["message"], answer.tree.get("reason")) == (500, why, None)
+    assert (await api.post(THINGS["v2"], thing("b", "v2"))).status == 500
     (error,) = await api.watch("timeoutSeconds=5", THINGS["v2"])
     assert (error["type"], error["object"]["message"]) == ("ERROR", why)
-    _, listed = await api("GET", THINGS["v1"])
+    listed = (await api.get(THINGS["v1"])).tree
     assert [(tree["metadata"]["name"], tree["spec"]["host"]) for tree in listed["items"]] == [("a", "a")]
 
 
 async def test_hanging_webhook_delays_no_other_request(api: Any, hook: Webhook) -> None:
-    await api("POST", THINGS["v1"], thing("a"))
+    await api.post(THINGS["v1"], thing("a"))
     go_on = asyncio.Event()
 
     async def hang(review: dict[str, Any]) -> dict[str, Any]:
@@ -147,20 +154,20 @@ async def test_hanging_webhook_delays_no_other_request(api: Any, hook: Webhook) 
         return converted(review)
 
     hook.answer = hang
-    stuck = [asyncio.ensure_future(api("GET", THINGS["v2"] + path)) for path in ("/a", "", "/a") for _ in range(20)]
+    stuck = [asyncio.ensure_future(api.get(THINGS["v2"] + path)) for path in ("/a", "", "/a") for _ in range(20)]
     await asyncio.sleep(0.05)
     async with asyncio.timeout(20):
-        assert (await api("GET", f"{THINGS['v1']}/a"))[0] == 200
-        assert (await api("POST", THINGS["v1"], thing("b")))[0] == 201
+        assert (await api.get(f"{THINGS['v1']}/a")).status == 200
+        assert (await api.post(THINGS["v1"], thing("b"))).status == 201
         await api.config("beside")
         assert len(await api.watch("timeoutSeconds=1", THINGS["v1"])) == 2
     assert not any(each.done() for each in stuck)
     go_on.set()
-    assert {code for code, _ in await asyncio.gather(*stuck)} == {200}
+    assert {answer.status for answer in await asyncio.gather(*stuck)} == {200}
 
 
 async def test_replaced_webhook_is_used(api: Any, hook: Webhook) -> None:
-    await api("POST", THINGS["v1"], thing("a"))
+    await api.post(THINGS["v1"], thing("a"))
     url = f"{DEFINITIONS}/things.{GROUP}"
     nobody = {"service": {"namespace": "default", "name": "nope", "path": "/convert", "port": 443}, "caBundle": hook.ca}
     right = definition(hook.config)["spec"]["conversion"]
@@ -169,7 +176,7 @@ async def test_replaced_webhook_is_used(api: Any, hook: Webhook) -> None:
         webhook = conversion["webhook"]
         config = {"url": None, "service": None, **webhook["clientConfig"]}
         change = {"spec": {"conversion": {**conversion, "webhook": {**webhook, "clientConfig": config}}}}
-        assert (await api("PATCH", url, change, content_type="application/merge-patch+json"))[0] == 200
+        assert (await api.patch(url, change)).status == 200
         found = await wait_for_code(api, f"{THINGS['v2']}/a", code)
         if code == 500:
             why = 'Post "https://nope.default.svc:443/convert?timeout=30s": service "nope" not found'
@@ -177,18 +184,18 @@ async def test_replaced_webhook_is_used(api: Any, hook: Webhook) -> None:
 
 
 async def test_shutdown_waits_for_no_webhook(api: Any, hook: Webhook) -> None:
-    await api("POST", THINGS["v1"], thing("a"))
+    await api.post(THINGS["v1"], thing("a"))
 
     async def hang(_: dict[str, Any]) -> None:
         await asyncio.sleep(60)
 
     hook.answer = hang
-    reading = asyncio.ensure_future(api("GET", f"{THINGS['v2']}/a"))
+    reading = asyncio.ensure_future(api.get(f"{THINGS['v2']}/a"))
     watching = asyncio.ensure_future(api.watch("timeoutSeconds=60", THINGS["v2"]))
     await asyncio.sleep(0.05)
     async with asyncio.timeout(2):
         api.server.end_streams()
         await api.server.stop()
-        code, status = await reading
-        assert (code, status["message"][-25:]) == (500, "the connection was closed")
+        answer = await reading
+        assert (answer.status, answer.tree["message"][-25:]) == (500, "the connection was closed")
         assert await watching == []

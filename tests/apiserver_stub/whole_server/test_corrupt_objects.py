@@ -15,6 +15,7 @@ from apiserver_stub.process.build import build
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.testing import Cluster
+from tests.apiserver_stub.api_client import ApiClient
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.whole_server.test_rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Caller, binding
 
@@ -36,7 +37,7 @@ async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken"
 async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
     """A log with the objects a, b and c, of which b is unreadable; returns b as it was."""
     async with started() as api:
-        made = {name: await api.config(name, finalizers=["example.com/x"]) for name in "abc"}
+        made = {name: (await api.config(name, finalizers=["example.com/x"])).tree for name in "abc"}
     await corrupt(backend, "b")
     return dict(made["b"])
 
@@ -81,11 +82,11 @@ async def test_unreadable_object_is_rejected_by_name(
     """States and transitions, the corrupt resource: a normal request fails with the error that says so."""
     async with started(*gate) as api:
         revision = api.server.store.revision
-        code, status = await api(method, f"{CONFIGS}/b", body, **headers)
-        assert (code, status["reason"]) == (500, "InternalError")
-        assert "corrupt object" in status["message"]
-        assert (status["details"]["name"], status["details"]["kind"]) == ("b", "configmaps")
-        assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
+        answer = await api.ask(method, f"{CONFIGS}/b", body, **headers)
+        assert (answer.status, answer.tree["reason"]) == (500, "InternalError")
+        assert "corrupt object" in answer.tree["message"]
+        assert (answer.tree["details"]["name"], answer.tree["details"]["kind"]) == ("b", "configmaps")
+        assert (await api.get(f"{CONFIGS}/a")).status == 200
         assert api.server.store.revision == revision
 
 
@@ -93,13 +94,13 @@ async def test_unreadable_object_is_rejected_by_name(
 async def test_list_with_unreadable_object_fails(started: Any, broken: Any, query: str) -> None:
     """Without the gate the error names the first, with it all of them as causes."""
     async with started() as api:
-        code, status = await api("GET", f"{CONFIGS}{query}")
-        assert (code, status["reason"]) == (500, "InternalError")
-        assert "default/b" in status["message"]
+        answer = await api.get(f"{CONFIGS}{query}")
+        assert (answer.status, answer.tree["reason"]) == (500, "InternalError")
+        assert "default/b" in answer.tree["message"]
     async with started(ON) as api:
-        code, status = await api("GET", f"{CONFIGS}{query}")
-        assert (code, status["reason"]) == (500, "StorageReadError")
-        (cause,) = status["details"]["causes"]
+        answer = await api.get(f"{CONFIGS}{query}")
+        assert (answer.status, answer.tree["reason"]) == (500, "StorageReadError")
+        (cause,) = answer.tree["details"]["causes"]
         assert (cause["reason"], cause["field"]) == ("UnexpectedServerResponse", "/configmaps/default/b")
 
 
@@ -121,9 +122,9 @@ async def test_unreadable_object_fails_in_every_representation(started: Any, bro
 
 async def test_lists_without_the_object_succeed(started: Any, broken: Any) -> None:
     async with started(ON) as api:
-        assert (await api("GET", f"{CONFIGS}?fieldSelector=metadata.name=a"))[0] == 200
-        assert (await api("GET", "/api/v1/namespaces/kube-system/configmaps"))[0] == 200
-        assert (await api("GET", "/api/v1/namespaces"))[0] == 200
+        assert (await api.get(f"{CONFIGS}?fieldSelector=metadata.name=a")).status == 200
+        assert (await api.get("/api/v1/namespaces/kube-system/configmaps")).status == 200
+        assert (await api.get("/api/v1/namespaces")).status == 200
 
 
 async def test_number_of_reported_objects_is_limited(started: Any, backend: MemoryBackend) -> None:
@@ -133,7 +134,7 @@ async def test_number_of_reported_objects_is_limited(started: Any, backend: Memo
     for number in range(103):
         await corrupt(backend, f"a{number:03}")
     async with started(ON) as api:
-        _, status = await api("GET", CONFIGS)
+        status = (await api.get(CONFIGS)).tree
     causes = status["details"]["causes"]
     assert len(causes) == 101
     assert causes[-1]["reason"] == "FieldValueTooMany"
@@ -156,8 +157,8 @@ async def test_watch_ends_with_an_error(started: Any, broken: Any) -> None:
 async def test_watch_from_before_the_corruption_is_expired(started: Any, broken: Any) -> None:
     """Watching, rule 4: lost events are a 410, which every client can handle."""
     async with started() as api:
-        code, status = await api("GET", f"{CONFIGS}?watch=1&resourceVersion=1")
-        assert (code, status["reason"]) == (410, "Expired")
+        answer = await api.get(f"{CONFIGS}?watch=1&resourceVersion=1")
+        assert (answer.status, answer.tree["reason"]) == (410, "Expired")
 
 
 @pytest.mark.virtual
@@ -165,17 +166,17 @@ async def test_unsafe_delete_removes_the_object(started: Any, broken: Any, backe
     """States and transitions, the corrupt resource: finalizers and everything else are ignored."""
     async with started(ON) as api:
         version = api.server.store.revision
-        code, status = await api("DELETE", f"{CONFIGS}/b", UNSAFE)
-        assert (code, status["status"], status["details"]["name"]) == (200, "Success", "b")
-        assert (await api("GET", f"{CONFIGS}/b"))[0] == 404
-        assert [item["metadata"]["name"] for item in (await api("GET", CONFIGS))[1]["items"]] == ["a", "c"]
+        answer = await api.delete(f"{CONFIGS}/b", UNSAFE)
+        assert (answer.status, answer.tree["status"], answer.tree["details"]["name"]) == (200, "Success", "b")
+        assert (await api.get(f"{CONFIGS}/b")).status == 404
+        assert [item["metadata"]["name"] for item in (await api.get(CONFIGS)).tree["items"]] == ["a", "c"]
         (event,) = await api.watch(f"timeoutSeconds=1&resourceVersion={version}")
         assert event["type"] == "DELETED"
         metadata = {"name": "b", "namespace": "default", "resourceVersion": str(version + 1)}
         assert event["object"] == {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}
         await api.config("b")
     async with started() as api:
-        assert len((await api("GET", CONFIGS))[1]["items"]) == 3
+        assert len((await api.get(CONFIGS)).tree["items"]) == 3
 
 
 @pytest.mark.virtual
@@ -183,10 +184,10 @@ async def test_selective_watches_end_when_object_is_removed(started: Any, broken
     """It is unknown whether it was selected: the error makes clients list again, which works now."""
     async with started(ON) as api:
         version = api.server.store.revision
-        await api("DELETE", f"{CONFIGS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true")
+        await api.delete(f"{CONFIGS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true")
         events = await api.watch(f"timeoutSeconds=1&resourceVersion={version}&labelSelector=x=y")
         assert [event["type"] for event in events] == ["ERROR"]
-        assert (await api("GET", f"{CONFIGS}?labelSelector=x=y"))[0] == 200
+        assert (await api.get(f"{CONFIGS}?labelSelector=x=y")).status == 200
 
 
 async def test_readable_metadata_is_in_the_deletion_event(started: Any, broken: Any, backend: MemoryBackend) -> None:
@@ -194,7 +195,7 @@ async def test_readable_metadata_is_in_the_deletion_event(started: Any, broken: 
     await corrupt(backend, "b", data)
     async with started(ON) as api:
         store = api.server.store
-        await api("DELETE", f"{CONFIGS}/b", UNSAFE)
+        await api.delete(f"{CONFIGS}/b", UNSAFE)
         gone = store.history("configmaps").since(store.history("configmaps").end - 1)[0]
         assert json.loads(gone.row.data)["metadata"]["uid"] == broken["metadata"]["uid"]
 
@@ -202,8 +203,8 @@ async def test_readable_metadata_is_in_the_deletion_event(started: Any, broken: 
 async def test_unsafe_delete_needs_the_feature_gate(started: Any, broken: Any) -> None:
     """States and transitions, the corrupt resource: only with AllowUnsafeMalformedObjectDeletion."""
     async with started() as api:
-        assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 500
-        assert (await api("DELETE", f"{CONFIGS}/c", UNSAFE))[1]["metadata"]["deletionTimestamp"]
+        assert (await api.delete(f"{CONFIGS}/b", UNSAFE)).status == 500
+        assert (await api.delete(f"{CONFIGS}/c", UNSAFE)).tree["metadata"]["deletionTimestamp"]
 
 
 @pytest.mark.parametrize(
@@ -230,65 +231,65 @@ async def test_unsafe_delete_allows_no_other_options(started: Any, broken: Any, 
     """Delete options: with it, dryRun and the others must be unset."""
     async with started(ON) as api:
         revision = api.server.store.revision
-        code, status = await api("DELETE", url, body)
-        assert (code, status["reason"]) == (422, "Invalid")
-        assert status["details"]["causes"][0]["field"] == "ignoreStoreReadErrorWithClusterBreakingPotential"
+        answer = await api.delete(url, body)
+        assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
+        assert answer.tree["details"]["causes"][0]["field"] == "ignoreStoreReadErrorWithClusterBreakingPotential"
         assert api.server.store.revision == revision
 
 
 async def test_collection_delete_skips_unreadable_object(started: Any, broken: Any) -> None:
     async with started(ON) as api:
-        code, status = await api("DELETE", CONFIGS, {})
-        assert (code, "default/b" in status["message"]) == (500, True)
+        answer = await api.delete(CONFIGS, {})
+        assert (answer.status, "default/b" in answer.tree["message"]) == (500, True)
         for name in "ac":
-            assert (await api("GET", f"{CONFIGS}/{name}"))[1]["metadata"]["deletionTimestamp"]
+            assert (await api.get(f"{CONFIGS}/{name}")).tree["metadata"]["deletionTimestamp"]
 
 
 @pytest.mark.virtual
-async def test_namespace_deletion_continues_after_unsafe_delete(admin_of: Any) -> None:
+async def test_namespace_deletion_continues_after_unsafe_delete() -> None:
     cluster = Cluster([ON])
     async with cluster:
-        api = admin_of(cluster.api)
+        api = ApiClient(cluster.api)
         for name in ("n", "other"):
-            await api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
             for config in ("a", "b"):
-                await api("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": config}})
+                await api.post(f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": config}})
         await cluster.stop_api()
         (record,) = [record for record in cluster.rows.at(cluster.rows.revision, "configmaps") if record.key == "n/b"]
         why = decode_error_of(b"{")
         cluster.rows.add(record._replace(revision=cluster.rows.revision + 1, data=b"{", decode_error=why))
         await cluster.start_api()
         await cluster.manage()
-        api = admin_of(cluster.api)
-        await api("DELETE", "/api/v1/namespaces/n")
-        await api("DELETE", "/api/v1/namespaces/other")
+        api = ApiClient(cluster.api)
+        await api.delete("/api/v1/namespaces/n")
+        await api.delete("/api/v1/namespaces/other")
         await cluster.sleep(30)
-        assert (await api("GET", "/api/v1/namespaces/other"))[0] == 404
-        held = (await api("GET", "/api/v1/namespaces/n"))[1]
+        assert (await api.get("/api/v1/namespaces/other")).status == 404
+        held = (await api.get("/api/v1/namespaces/n")).tree
         conditions = {one["type"]: one["status"] for one in held["status"]["conditions"]}
         assert conditions["NamespaceDeletionContentFailure"] == "True"
-        assert (await api("DELETE", "/api/v1/namespaces/n/configmaps/b", UNSAFE))[0] == 200
+        assert (await api.delete("/api/v1/namespaces/n/configmaps/b", UNSAFE)).status == 200
         await cluster.sleep(600)
-        assert (await api("GET", "/api/v1/namespaces/n"))[0] == 404
+        assert (await api.get("/api/v1/namespaces/n")).status == 404
 
 
 @pytest.mark.parametrize("value", ["'not json'", "x'00ff'", "7", '\'{"kind":"ConfigMap"}\''])
-async def test_database_edited_by_hand_opens(admin_of: Any, tmp_path: Path, value: str) -> None:
+async def test_database_edited_by_hand_opens(tmp_path: Path, value: str) -> None:
     """The damage is found at the next start, in any form of data."""
     flags = FLAGS.parse((f"--data-dir={tmp_path}", "--advertise-address=192.0.2.1", ON))
     server = build(flags, Runtime("test"))
     await server.start()
-    await admin_of(server).config("b")
+    await ApiClient(server).config("b")
     await server.stop()
     with sqlite3.connect(tmp_path / "apiserver.db") as database:
         database.execute(f"UPDATE log SET data = {value} WHERE key = 'default/b'")
     database.close()
     server = build(flags, Runtime("test"))
     await server.start()
-    api = admin_of(server)
-    assert (await api("GET", f"{CONFIGS}/b"))[0] == 500
-    assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
-    assert (await api("GET", f"{CONFIGS}/b"))[0] == 404
+    api = ApiClient(server)
+    assert (await api.get(f"{CONFIGS}/b")).status == 500
+    assert (await api.delete(f"{CONFIGS}/b", UNSAFE)).status == 200
+    assert (await api.get(f"{CONFIGS}/b")).status == 404
     await server.stop()
 
 
@@ -301,10 +302,10 @@ async def test_unsafe_delete_without_its_own_verb_is_forbidden(started: Any, bro
             rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": allowed}
             await admin.must("POST", CLUSTER_ROLES, {"metadata": {"name": user}, "rules": [rule]})
             await admin.must("POST", CLUSTER_BINDINGS, binding(user, user, user=user))
-        code, status = await Caller(api.server, "eve")("DELETE", f"{CONFIGS}/b", UNSAFE)
-        assert (code, status["reason"], status["details"]["name"]) == (403, "Forbidden", "b")
-        assert "unsafe-delete-ignore-read-errors" in status["message"]
-        assert (await Caller(api.server, "root")("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
+        answer = await Caller(api.server, "eve").delete(f"{CONFIGS}/b", UNSAFE)
+        assert (answer.status, answer.tree["reason"], answer.tree["details"]["name"]) == (403, "Forbidden", "b")
+        assert "unsafe-delete-ignore-read-errors" in answer.tree["message"]
+        assert (await Caller(api.server, "root").delete(f"{CONFIGS}/b", UNSAFE)).status == 200
 
 
 async def damage(backend: MemoryBackend, resource: str, key: str, change: Callable[[bytes], bytes]) -> None:
@@ -359,7 +360,7 @@ async def test_unreadable_bootstrap_object_is_created_again(
     with structlog.testing.capture_logs() as lines:
         async with started() as api:
             after = msgspec.json.decode(api.server.store.get(resource, key).data)
-            assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
+            assert (await api.get(f"{CONFIGS}/a")).status == 200
     told = [line for line in lines if line["event"] == "failed to decode stored object; creating it again"]
     assert [(line["resource"], line["key"]) for line in told] == [(resource, key)]
     varying = ("uid", "resourceVersion", "creationTimestamp", "managedFields")

@@ -9,7 +9,6 @@ import pytest
 
 from tests.apiserver_stub.whole_server.test_rbac import CLUSTER_BINDINGS, CLUSTER_ROLES, Caller, binding
 
-APPLY = "application/apply-patch+yaml"
 CORE = "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CREATED_BY_PUT = {
@@ -60,19 +59,19 @@ def object_with(fields: Any) -> Any:
 
 @pytest.mark.parametrize("url", CREATED_BY_PUT)
 async def test_put_of_new_object_without_create_is_forbidden(eve: Caller, admin: Caller, url: str) -> None:
-    code, answer = await eve("PUT", url, object_with(CREATED_BY_PUT[url]))
-    assert (code, answer["reason"]) == (403, "Forbidden"), answer
-    assert 'User "eve" cannot create resource' in answer["message"]
-    assert (await admin("GET", url))[0] == 404
-    assert (await admin("PUT", url, object_with(CREATED_BY_PUT[url])))[0] == 201
+    answer = await eve.put(url, object_with(CREATED_BY_PUT[url]))
+    assert (answer.status, answer.tree["reason"]) == (403, "Forbidden"), answer.tree
+    assert 'User "eve" cannot create resource' in answer.tree["message"]
+    assert (await admin.get(url)).status == 404
+    assert (await admin.put(url, object_with(CREATED_BY_PUT[url]))).status == 201
 
 
 @pytest.mark.parametrize("query", ["fieldManager=eve", "fieldManager=eve&dryRun=All"])
 async def test_apply_of_new_object_without_create_is_forbidden(eve: Caller, admin: Caller, query: str) -> None:
     url = f"{CORE}/secrets/one"
-    code, answer = await eve("PATCH", f"{url}?{query}", TOKEN, APPLY)
-    assert (code, answer["reason"]) == (403, "Forbidden")
-    assert (await admin("GET", url))[0] == 404
+    answer = await eve.patch(f"{url}?{query}", TOKEN, "apply-patch+yaml")
+    assert (answer.status, answer.tree["reason"]) == (403, "Forbidden")
+    assert (await admin.get(url)).status == 404
 
 
 async def test_object_that_exists_is_updated_without_create(eve: Caller, admin: Caller) -> None:
@@ -84,7 +83,7 @@ async def test_object_that_exists_is_updated_without_create(eve: Caller, admin: 
         "kind": "Lease",
         **object_with({"spec": {"holderIdentity": "eve"}}),
     }
-    code, _ = await eve("PATCH", f"{LEASES}/one?fieldManager=eve", applied, APPLY)
+    code = (await eve.patch(f"{LEASES}/one?fieldManager=eve", applied, "apply-patch+yaml")).status
     assert code == 200
 
 
@@ -92,16 +91,16 @@ async def test_create_of_one_name_allows_put_of_that_name(eve: Caller, admin: Ca
     rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": CREATE, "resourceNames": ["one"]}
     await grant(admin, rule, name="one")
     lease = {"spec": {"leaseDurationSeconds": 15}}
-    assert (await eve("PUT", f"{LEASES}/two", {"metadata": {"name": "two"}, **lease}))[0] == 403
-    assert (await eve("PUT", f"{LEASES}/one", object_with(lease)))[0] == 201
+    assert (await eve.put(f"{LEASES}/two", {"metadata": {"name": "two"}, **lease})).status == 403
+    assert (await eve.put(f"{LEASES}/one", object_with(lease))).status == 201
 
 
 async def test_invalid_new_object_is_rejected_as_invalid_first(eve: Caller) -> None:
-    code, _ = await eve("PUT", f"{LEASES}/one", object_with({"spec": {"leaseDurationSeconds": -1}}))
+    code = (await eve.put(f"{LEASES}/one", object_with({"spec": {"leaseDurationSeconds": -1}}))).status
     assert code == 422
 
 
 async def test_apply_of_namespace_is_authorized_in_that_namespace(eve: Caller) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "one"}}
-    code, answer = await eve("PATCH", "/api/v1/namespaces/one?fieldManager=eve", namespace, APPLY)
-    assert (code, 'in the namespace "one"' in answer["message"]) == (403, True)
+    answer = await eve.patch("/api/v1/namespaces/one?fieldManager=eve", namespace, "apply-patch+yaml")
+    assert (answer.status, 'in the namespace "one"' in answer.tree["message"]) == (403, True)

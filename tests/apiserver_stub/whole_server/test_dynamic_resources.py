@@ -94,41 +94,41 @@ def numbers() -> Iterator[int]:
 
 async def use_widget(api: Any) -> None:
     """Everything that can be done with a widget, once, with the answers of its first edition."""
-    code, made = await api("POST", WIDGETS, body("a", color="red"))
-    assert (code, made["spec"]["edition"], made["metadata"]["generation"]) == (201, 1, 1)
+    made = await api.post(WIDGETS, body("a", color="red"))
+    assert (made.status, made.tree["spec"]["edition"], made.tree["metadata"]["generation"]) == (201, 1, 1)
     response = await api.send("POST", WIDGETS, body("b"))
     assert response.repeated["warning"] == ('299 - "edition 1"',)
-    code, refusal = await api("POST", WIDGETS, body("c", size=101, color="blue"))
-    assert code == 422
-    fields = [cause["field"] for cause in refusal["details"]["causes"]]
+    refusal = await api.post(WIDGETS, body("c", size=101, color="blue"))
+    assert refusal.status == 422
+    fields = [cause["field"] for cause in refusal.tree["details"]["causes"]]
     assert sorted(fields) == ["spec.color", "spec.size"]
-    code, unknown = await api("POST", f"{WIDGETS}?fieldValidation=Strict", body("c", only2="x"))
-    assert (code, "spec.only2" in unknown["message"]) == (400, True)
-    code, found = await api("PATCH", f"{WIDGETS}/a", {"spec": {"size": 2}}, content_type=MERGE_PATCH)
-    assert (code, found["spec"]["size"], found["metadata"]["generation"]) == (200, 2, 2)
+    unknown = await api.post(f"{WIDGETS}?fieldValidation=Strict", body("c", only2="x"))
+    assert (unknown.status, "spec.only2" in unknown.tree["message"]) == (400, True)
+    found = await api.ask("PATCH", f"{WIDGETS}/a", {"spec": {"size": 2}}, content_type=MERGE_PATCH)
+    assert (found.status, found.tree["spec"]["size"], found.tree["metadata"]["generation"]) == (200, 2, 2)
     operations = [{"op": "replace", "path": "/spec/size", "value": 3}]
-    code, found = await api("PATCH", f"{WIDGETS}/a", operations, content_type=JSON_PATCH)
-    assert (code, found["spec"]["size"]) == (200, 3)
-    code, refusal = await api("PATCH", f"{WIDGETS}/a", {"spec": {"size": 2}}, content_type=STRATEGIC)
-    assert (code, STRATEGIC in refusal["message"]) == (415, False)
+    found = await api.ask("PATCH", f"{WIDGETS}/a", operations, content_type=JSON_PATCH)
+    assert (found.status, found.tree["spec"]["size"]) == (200, 3)
+    refusal = await api.ask("PATCH", f"{WIDGETS}/a", {"spec": {"size": 2}}, content_type=STRATEGIC)
+    assert (refusal.status, STRATEGIC in refusal.tree["message"]) == (415, False)
     for manager, name in (("one", "front"), ("two", "rear")):
         config = {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "spec": {"wheels": [{"name": name, "inches": 26}]}}
-        code, found = await api("PATCH", f"{WIDGETS}/a?fieldManager={manager}", config, content_type=APPLY)
-        assert code == 200
-    assert [wheel["name"] for wheel in found["spec"]["wheels"]] == ["front", "rear"]
-    assert {entry["manager"] for entry in found["metadata"]["managedFields"]} >= {"one", "two"}
-    code, found = await api("PUT", f"{WIDGETS}/a/status", {**found, "status": {"ready": 7}, "spec": {"size": 9}})
-    assert (code, found["status"], found["spec"]["size"]) == (200, {"ready": 7}, 3)
-    code, scale = await api("PATCH", f"{WIDGETS}/a/scale", {"spec": {"replicas": 4}}, content_type=MERGE_PATCH)
-    assert (code, scale["spec"], scale["status"]) == (200, {"replicas": 4}, {"replicas": 7})
-    code, listed = await api("GET", f"{WIDGETS}?fieldSelector=spec.color=red")
-    assert (code, [item["metadata"]["name"] for item in listed["items"]]) == (200, ["a"])
-    code, table = await api("GET", WIDGETS, accept=TABLE)
+        found = await api.ask("PATCH", f"{WIDGETS}/a?fieldManager={manager}", config, content_type=APPLY)
+        assert found.status == 200
+    assert [wheel["name"] for wheel in found.tree["spec"]["wheels"]] == ["front", "rear"]
+    assert {entry["manager"] for entry in found.tree["metadata"]["managedFields"]} >= {"one", "two"}
+    found = await api.put(f"{WIDGETS}/a/status", {**found.tree, "status": {"ready": 7}, "spec": {"size": 9}})
+    assert (found.status, found.tree["status"], found.tree["spec"]["size"]) == (200, {"ready": 7}, 3)
+    scale = await api.ask("PATCH", f"{WIDGETS}/a/scale", {"spec": {"replicas": 4}}, content_type=MERGE_PATCH)
+    assert (scale.status, scale.tree["spec"], scale.tree["status"]) == (200, {"replicas": 4}, {"replicas": 7})
+    listed = await api.get(f"{WIDGETS}?fieldSelector=spec.color=red")
+    assert (listed.status, [item["metadata"]["name"] for item in listed.tree["items"]]) == (200, ["a"])
+    table = (await api.get(WIDGETS, accept=TABLE)).tree
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Edition 1"]
     assert [row["cells"] for row in table["rows"]] == [["a", 1], ["b", 1]]
     response = await api.send("GET", f"{WIDGETS}/a", accept=PROTOBUF)
     assert response.status == 406
-    code, _ = await api("GET", f"{WIDGETS}/a", accept=f"{PROTOBUF},application/json")
+    code = (await api.get(f"{WIDGETS}/a", accept=f"{PROTOBUF},application/json")).status
     assert code == 200
     response = await api.send("DELETE", f"{WIDGETS}/a/status")
     assert (response.status, response.headers["allow"]) == (405, "GET, PUT, PATCH")
@@ -166,12 +166,12 @@ async def live_references(api: Any, references: list[Any]) -> list[Any]:
 async def test_resource_can_be_added_used_and_removed(started: Any) -> None:
     async with started() as api:
         before = await pages(api)
-        code, missing = await api("GET", WIDGETS)
-        assert (code, missing["reason"]) == (404, "NotFound")
+        missing = await api.get(WIDGETS)
+        assert (missing.status, missing.tree["reason"]) == (404, "NotFound")
         references = await _add_and_remove(api)
         assert await live_references(api, references) == []
-        code, again = await api("GET", WIDGETS)
-        assert (code, again) == (404, missing)
+        again = await api.get(WIDGETS)
+        assert (again.status, again.tree) == (404, missing.tree)
         assert (await api.send("GET", f"/openapi/v3{ROOT}")).status == 404
         assert (await api.send("GET", ROOT)).status == 404
         assert await pages(api) == before
@@ -206,18 +206,18 @@ async def test_changed_resource_takes_effect_at_next_request(started: Any) -> No
         registry = api.server.kinds
         registry.add(widget())
         references = compiled(registry.find(GROUP, "v1", "widgets"))
-        await api("POST", WIDGETS, body("a", only1="x"))
+        await api.post(WIDGETS, body("a", only1="x"))
         watched = asyncio.create_task(api.watch("timeoutSeconds=60", WIDGETS))
         others = asyncio.create_task(api.watch("timeoutSeconds=60", CONFIGS))
         tags = await pages(api)
         await asyncio.sleep(0)
         registry.add(widget(2))
         assert [event["object"]["metadata"]["name"] for event in await watched] == ["a"]
-        code, made = await api("POST", f"{WIDGETS}?fieldValidation=Strict", body("b", only2="x"))
-        assert (code, made["spec"]["edition"]) == (201, 2)
+        made = await api.post(f"{WIDGETS}?fieldValidation=Strict", body("b", only2="x"))
+        assert (made.status, made.tree["spec"]["edition"]) == (201, 2)
         response = await api.send("PUT", f"{WIDGETS}/a", body("a", size=5))
         assert response.repeated["warning"] == ('299 - "old edition 2"', '299 - "edition 2"')
-        code, table = await api("GET", WIDGETS, accept=TABLE)
+        table = (await api.get(WIDGETS, accept=TABLE)).tree
         assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Edition 2"]
         assert [row["cells"] for row in table["rows"]] == [["a", 2], ["b", 2]]
         described = (await whole(api, f"/openapi/v3{ROOT}"))[1]["components"]["schemas"]["com.example.toys.v1.Widget"]
@@ -236,9 +236,9 @@ async def test_watch_opened_after_removal_ends_at_once(started: Any) -> None:
     async with started() as api:
         info = widget()
         api.server.kinds.add(info)
-        code, made = await api("POST", WIDGETS, body("a"))
-        assert code == 201
-        future = int(made["metadata"]["resourceVersion"]) + 1
+        made = await api.post(WIDGETS, body("a"))
+        assert made.status == 201
+        future = int(made.tree["metadata"]["resourceVersion"]) + 1
         late = asyncio.create_task(api.watch(f"resourceVersion={future}", WIDGETS))
         await asyncio.sleep(0.01)
         assert not late.done()
@@ -334,7 +334,7 @@ class Traffic:
                 spec = page["components"]["schemas"]["com.example.toys.v1.Widget"]["properties"]["spec"]
                 assert any(f"only{edition}" in spec["properties"] for edition in served)
             seen = {self.edition}
-            _, groups = await self.api("GET", "/apis", accept=AGGREGATED)
+            groups = (await self.api.get("/apis", accept=AGGREGATED)).tree
             seen.add(self.edition)
             assert any(group["metadata"]["name"] == GROUP for group in groups["items"]) in {bool(one) for one in seen}
             await asyncio.sleep(0)
@@ -356,10 +356,13 @@ class Traffic:
     async def others(self) -> None:
         for number in itertools.count():
             await self.api.config(f"c{number}")
-            code, found = await self.api("PATCH", f"{CONFIGS}/c{number}", {"data": {"k": "2"}}, content_type=STRATEGIC)
-            assert (code, found["data"]) == (200, {"k": "2"})
-            code, table = await self.api("GET", f"{CONFIGS}?limit=3", accept=TABLE)
-            assert (code, [column["name"] for column in table["columnDefinitions"]]) == (200, ["Name", "Data", "Age"])
+            found = await self.api.ask("PATCH", f"{CONFIGS}/c{number}", {"data": {"k": "2"}}, content_type=STRATEGIC)
+            assert (found.status, found.tree["data"]) == (200, {"k": "2"})
+            table = await self.api.get(f"{CONFIGS}?limit=3", accept=TABLE)
+            assert (table.status, [column["name"] for column in table.tree["columnDefinitions"]]) == (
+                200,
+                ["Name", "Data", "Age"],
+            )
             await asyncio.sleep(0)
 
 

@@ -23,7 +23,7 @@ def event(name: str) -> dict[str, Any]:
 
 
 async def names(api: Any, url: str = EVENTS) -> list[str]:
-    return [item["metadata"]["name"] for item in (await api("GET", url))[1]["items"]]
+    return [item["metadata"]["name"] for item in (await api.get(url)).tree["items"]]
 
 
 @pytest.mark.virtual
@@ -31,11 +31,11 @@ async def test_events_expire_an_hour_after_last_write(started: Any) -> None:
     """Event resource: retained for a limited time; watchers of either group see the deletion."""
     async with started() as api:
         for name in ("quiet", "busy"):
-            assert (await api("POST", EVENTS, event(name)))[0] == 201
+            assert (await api.post(EVENTS, event(name))).status == 201
         await api.config("a")
         await asyncio.sleep(1800)
         patch = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:30:00.000000Z"}}
-        assert (await api("PATCH", f"{EVENTS}/busy", patch, content_type="application/merge-patch+json"))[0] == 200
+        assert (await api.patch(f"{EVENTS}/busy", patch)).status == 200
         version = api.server.store.revision
         told = [await api.watch(f"timeoutSeconds=1810&resourceVersion={version}", CORE)]
         assert [(one["type"], one["object"]["kind"], one["object"]["metadata"]["name"]) for one in told[0]] == [
@@ -52,7 +52,7 @@ async def test_events_expire_an_hour_after_last_write(started: Any) -> None:
 @pytest.mark.parametrize(("ttl", "left"), [("10s", []), ("2h", ["e"]), ("0", ["e"])])
 async def test_event_ttl_follows_the_flag(started: Any, ttl: str, left: list[str]) -> None:
     async with started(f"--event-ttl={ttl}") as api:
-        await api("POST", CORE, {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}})
+        await api.post(CORE, {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}})
         await asyncio.sleep(3700)
         assert await names(api) == left
 
@@ -60,7 +60,7 @@ async def test_event_ttl_follows_the_flag(started: Any, ttl: str, left: list[str
 @pytest.mark.virtual
 async def test_event_ttl_continues_after_restart(started: Any) -> None:
     async with started() as api:
-        await api("POST", EVENTS, event("e"))
+        await api.post(EVENTS, event("e"))
         await asyncio.sleep(3000)
     async with started() as api:
         assert await names(api) == ["e"]

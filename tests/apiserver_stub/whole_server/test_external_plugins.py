@@ -230,9 +230,9 @@ async def test_old_object_changed_by_plugin_is_not_stored(
     monkeypatch.delitem(sys.modules, "rewriting", raising=False)
     install("rewriting", f"PHASE = {phase!r}\n{REWRITING}", "rewriting:make", "Rewriting")
     async with started("--enable-admission-plugins=Rewriting") as api:
-        assert (await api("POST", url, {"metadata": {"name": "d", "labels": labels}, "spec": spec}))[0] == 201
+        assert (await api.post(url, {"metadata": {"name": "d", "labels": labels}, "spec": spec})).status == 201
         for number in range(3):
             patch = {"metadata": {"labels": {"number": str(number)}}}
-            code, shown = await api("PATCH", f"{url}/d", patch, content_type="application/merge-patch+json")
-            assert (code, shown["metadata"]["generation"], shown["spec"]["replicas"]) == (200, 1, 1)
-            assert shown["metadata"]["labels"] == {**labels, "number": str(number)}
+            shown = await api.patch(f"{url}/d", patch)
+            assert (shown.status, shown.tree["metadata"]["generation"], shown.tree["spec"]["replicas"]) == (200, 1, 1)
+            assert shown.tree["metadata"]["labels"] == {**labels, "number": str(number)}

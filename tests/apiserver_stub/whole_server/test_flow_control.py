@@ -13,11 +13,10 @@ from apiserver_stub.request.api_request import RequestContext
 from controller_manager.common.api.wire import Certificate, Request, Response
 from controller_manager.common.base.tasks import Tasks
 from controller_manager.common.serving.http import fold_headers, repeated_headers
+from tests.apiserver_stub.api_client import ADMIN, CONFIGS, ApiClient
 from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 API = "/apis/flowcontrol.apiserver.k8s.io/v1"
-CONFIGS = "/api/v1/namespaces/default/configmaps"
-ADMIN = Certificate("admin", ("system:masters",))
 JOE = Certificate("joe", ("tenants",))
 ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}
 HEADERS = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid")
@@ -34,12 +33,12 @@ def schema(name: str, level: str, user: str = "joe") -> Any:
 
 
 async def ask(server: ApiServer, path: str = CONFIGS, method: str = "GET") -> Response:
-    return await server.handle(Request(method, path, (), {}, b"", JOE))
+    return await ApiClient(server, JOE).send(method, path)
 
 
 async def uids(api: Any, schema: str, level: str) -> tuple[str, str]:
-    _, first = await api("GET", f"{API}/flowschemas/{schema}")
-    _, second = await api("GET", f"{API}/prioritylevelconfigurations/{level}")
+    first = (await api.get(f"{API}/flowschemas/{schema}")).tree
+    second = (await api.get(f"{API}/prioritylevelconfigurations/{level}")).tree
     return first["metadata"]["uid"], second["metadata"]["uid"]
 
 
@@ -52,16 +51,16 @@ async def test_added_and_removed_schemas_and_levels_take_effect(started: Any) ->
     async with started() as api:
         assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default")
         assert flow_headers(await api.send("GET", CONFIGS)) == await uids(api, "exempt", "exempt")
-        await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
+        await api.post(f"{API}/flowschemas", schema("mine", "mine"))
         assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default"), (
             "it has no level yet"
         )
-        await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
+        await api.post(f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
         mine = await uids(api, "mine", "mine")
         assert flow_headers(await ask(api.server)) == mine
         assert flow_headers(await ask(api.server, "/api/v1/nothing")) == mine, "refusals name them too"
         assert flow_headers(await ask(api.server, "/version")) == await uids(api, "global-default", "global-default")
-        await api("DELETE", f"{API}/prioritylevelconfigurations/mine")
+        await api.delete(f"{API}/prioritylevelconfigurations/mine")
         assert flow_headers(await ask(api.server)) == await uids(api, "global-default", "global-default")
 
 
@@ -69,7 +68,7 @@ async def test_added_and_removed_schemas_and_levels_take_effect(started: Any) ->
 async def test_schema_status_reports_missing_level(started: Any) -> None:
     async def condition(api: Any) -> tuple[str, str, list[str]]:
         await asyncio.sleep(1)
-        _, found = await api("GET", f"{API}/flowschemas/mine")
+        found = (await api.get(f"{API}/flowschemas/mine")).tree
         (only,) = found["status"]["conditions"]
         managers = [each["manager"] for each in found["metadata"]["managedFields"] if each.get("subresource")]
         assert only["type"] == "Dangling"
@@ -77,19 +76,19 @@ async def test_schema_status_reports_missing_level(started: Any) -> None:
 
     async with started() as api, Tasks() as tasks:
         tasks.start(api.server.run(), name="server")
-        await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
+        await api.post(f"{API}/flowschemas", schema("mine", "mine"))
         consumer = ["api-priority-and-fairness-config-consumer-v1"]
         assert await condition(api) == ("True", "NotFound", consumer)
-        await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
+        await api.post(f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
         assert await condition(api) == ("False", "Found", consumer)
-        await api("DELETE", f"{API}/prioritylevelconfigurations/mine")
+        await api.delete(f"{API}/prioritylevelconfigurations/mine")
         assert await condition(api) == ("True", "NotFound", consumer)
         for _ in range(20):
-            _, found = await api("GET", f"{API}/flowschemas/mine")
+            found = (await api.get(f"{API}/flowschemas/mine")).tree
             found["status"] = {"conditions": [{"type": "Dangling", "status": "Unknown"}]}
-            await api("PUT", f"{API}/flowschemas/mine/status", found)
+            await api.put(f"{API}/flowschemas/mine/status", found)
             await asyncio.sleep(0.1)
-        _, found = await api("GET", f"{API}/flowschemas/mine")
+        found = (await api.get(f"{API}/flowschemas/mine")).tree
         assert found["status"]["conditions"][0]["status"] == "Unknown", "nobody is fought for ever"
         await asyncio.sleep(140)
         assert (await condition(api))[0] == "True"
@@ -99,10 +98,10 @@ async def test_schema_status_reports_missing_level(started: Any) -> None:
 @pytest.mark.one_process("it counts seats, of which each process has its part")
 async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) -> None:
     async with started() as api:
-        await api("POST", f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
-        await api("POST", f"{API}/flowschemas", schema("mine", "mine"))
+        await api.post(f"{API}/prioritylevelconfigurations", {"metadata": {"name": "mine"}, "spec": REJECTING})
+        await api.post(f"{API}/flowschemas", schema("mine", "mine"))
         for number in range(3):
-            await api("POST", CONFIGS, {"metadata": {"name": f"c{number}"}, "data": {"k": "v" * 300_000}})
+            await api.post(CONFIGS, {"metadata": {"name": f"c{number}"}, "data": {"k": "v" * 300_000}})
         listed = await ask(api.server)
         assert not isinstance(listed.body, bytes)
         refused = await ask(api.server)
@@ -125,7 +124,7 @@ async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) 
             assert not isinstance(listed.body, bytes)
             assert [chunk async for chunk in listed.body], "but whoever is slow gets all of it"
             await listed.body.aclose()
-        watch = await api.server.handle(Request("GET", CONFIGS, (("watch", "1"),), {}, b"", JOE))
+        watch = await ask(api.server, f"{CONFIGS}?watch=1")
         assert (await ask(api.server)).status == 429
         events = watch.body
         assert not isinstance(events, bytes)
@@ -168,9 +167,9 @@ async def test_schemas_and_levels_are_validated_like_upstream(started: Any) -> N
     async with started() as api:
         for kind, name, spec, code, causes in RECORDED:
             body = {"metadata": {"name": name}, "spec": spec}
-            status, found = await api("POST", f"{API}/{kind.lower()}s?dryRun=All", body)
-            assert (status, kind, spec) == (code, kind, spec)
-            given = found["details"].get("causes", []) if status == 422 else []
+            found = await api.post(f"{API}/{kind.lower()}s?dryRun=All", body)
+            assert (found.status, kind, spec) == (code, kind, spec)
+            given = found.tree["details"].get("causes", []) if found.status == 422 else []
             told = [[each["field"], each["reason"].removeprefix("FieldValue"), each["message"]] for each in given]
             in_words = {field for field, _, message in causes if message}
             shown = [[field, why, message if field in in_words else ""] for field, why, message in told]
@@ -181,9 +180,9 @@ async def test_mandatory_objects_allow_only_changed_exempt_shares(started: Any) 
     async with started() as api:
 
         async def changed(path: str, **spec: Any) -> int:
-            _, found = await api("GET", f"{API}/{path}")
+            found = (await api.get(f"{API}/{path}")).tree
             found["spec"].update(spec)
-            return (await api("PUT", f"{API}/{path}", found))[0]
+            return (await api.put(f"{API}/{path}", found)).status
 
         assert await changed("flowschemas/catch-all", matchingPrecedence=9000) == 422
         assert await changed("flowschemas/exempt", rules=[]) == 422
@@ -239,10 +238,10 @@ async def test_ended_streams_leave_nothing_behind(started: Any, tmp_path: Path) 
     async with started(f"--audit-policy-file={policy}", f"--audit-log-path={tmp_path / 'audit.log'}") as api:
         for number in range(3):
             body = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 900_000}}
-            assert (await api("POST", CONFIGS, body))[0] == 201
-        watch = (("watch", "1"), ("timeoutSeconds", "1"))
-        for query in ((), watch, (), watch):
-            stream = (await api.server.handle(Request("GET", CONFIGS, query, {}, b"", JOE))).body
+            assert (await api.post(CONFIGS, body)).status == 201
+        watch = f"{CONFIGS}?watch=1&timeoutSeconds=1"
+        for url in (CONFIGS, watch, CONFIGS, watch):
+            stream = (await ask(api.server, url)).body
             assert not isinstance(stream, bytes)
             async for _ in stream:
                 pass

@@ -50,9 +50,9 @@ async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> 
     """Health endpoints, rules 1 and 3; the reason is not shown, and a restart would not help."""
     async with started() as api:
         disk.full = True
-        code, refusal = await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
-        assert (code, "no space left" in refusal["message"]) == (503, True)
-        assert (await api("GET", "/api/v1/namespaces/default"))[0] == 200
+        refusal = await api.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
+        assert (refusal.status, "no space left" in refusal.tree["message"]) == (503, True)
+        assert (await api.get("/api/v1/namespaces/default")).status == 200
         status, text = await ask(api, "/readyz")
         assert (status, "[-]datastore failed: reason withheld\n" in text, "no space" in text) == (500, True, False)
         assert text.endswith("readyz check failed\n")
@@ -61,7 +61,7 @@ async def test_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> 
         for name in ("datastore", "etcd", "etcd-readiness"):
             assert await ask(api, f"/readyz?exclude={name}") == (200, "ok")
         disk.full = False
-        assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))[0] == 201
+        assert (await api.post("/api/v1/namespaces", {"metadata": {"name": "n"}})).status == 201
         assert await ask(api, "/readyz") == (200, "ok")
 
 
@@ -88,3 +88,34 @@ async def test_store_with_failing_checkpoints_is_not_ready(started: Any, disk: A
 async def test_health_allows_only_get(started: Any, method: str) -> None:
     async with started() as api:
         assert (await ask(api, "/livez", method))[0] == 405
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+async def test_healthy_server_answers_ok(api: Any, path: str) -> None:
+    """Rule 1: clients rely on the status code alone."""
+    answer = await api.get(path)
+    assert (answer.status, answer.body) == (200, b"ok")
+
+
+async def test_shutdown_is_a_readiness_check(api: Any) -> None:
+    """Health check output: `shutdown` is listed in the readiness output."""
+    assert b"[+]shutdown ok" in (await api.get("/readyz?verbose")).body
+    assert b"shutdown" not in (await api.get("/livez?verbose")).body
+    api.server.unready()
+    refused = await api.get("/readyz")
+    assert refused.status == 500
+    assert b"[-]shutdown failed" in refused.body
+    assert (await api.get("/livez")).status == 200
+
+
+async def test_check_can_be_excluded(api: Any) -> None:
+    """Rule 3 and Health check output: an excluded check prints as such; the parameters combine."""
+    api.server.unready()
+    answer = await api.get("/readyz?verbose&exclude=shutdown")
+    assert answer.status == 200
+    assert b"[+]shutdown excluded: ok" in answer.body
+
+
+async def test_unknown_check_is_not_found(api: Any) -> None:
+    """Rule 4: only names of the verbose output are checks."""
+    assert (await api.get("/livez/nonsense")).status == 404

@@ -56,20 +56,20 @@ async def bind(api: Any, name: str, *mutations: str, **spec: Any) -> None:
     whole = {
         "matchConstraints": {"resourceRules": RULES}, "mutations": told, "reinvocationPolicy": "Never", **spec,
     }  # fmt: skip
-    code, answer = await api("POST", POLICIES, {"metadata": {"name": name}, "spec": whole})
-    assert code == 201, answer
-    code, answer = await api("POST", BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": name}})
-    assert code == 201, answer
+    answer = await api.post(POLICIES, {"metadata": {"name": name}, "spec": whole})
+    assert answer.status == 201, answer.tree
+    answer = await api.post(BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": name}})
+    assert answer.status == 201, answer.tree
 
 
 async def test_mutations_are_counted(started: Callable[..., Any]) -> None:
     async with started() as api:
         await bind(api, "works", "Object{data: {'a': 'b'}}", "[JSONPatch{op: 'add', path: '/data/c', value: 'd'}]")
         await bind(api, "fails", "Object{data: {'a': object.nope}}", failurePolicy="Ignore")
-        code, found = await api("POST", CONFIGS, {"metadata": {"name": "x"}, "data": {}})
+        found = await api.post(CONFIGS, {"metadata": {"name": "x"}, "data": {}})
         metrics = (await api.send("GET", "/metrics")).body.decode()
-    assert code == 201
-    assert found["data"] == {"a": "b", "c": "d"}
+    assert found.status == 201
+    assert found.tree["data"] == {"a": "b", "c": "d"}
     counted = {line.partition("{")[2] for line in metrics.splitlines() if line.startswith(f"{METRIC}_check_total{{")}
     assert counted == {
         'error_type="invalid_error",policy="fails",policy_binding="fails"} 1',
@@ -86,20 +86,20 @@ async def test_exponentially_growing_patch_is_rejected(started: Callable[..., An
     doubling = f"[{', '.join(copies)}]"
     async with started() as api:
         await bind(api, "grows", doubling)
-        code, refusal = await api("POST", CONFIGS, {"metadata": {"name": "x"}, "data": {"k": "v" * 1000}})
-    assert code == 403, refusal
-    assert "copies" in refusal["message"]
+        refusal = await api.post(CONFIGS, {"metadata": {"name": "x"}, "data": {"k": "v" * 1000}})
+    assert refusal.status == 403, refusal.tree
+    assert "copies" in refusal.tree["message"]
 
 
 async def test_removed_policy_changes_nothing(started: Callable[..., Any]) -> None:
     async with started() as api:
         await bind(api, "p", "Object{data: {'a': 'b'}}")
-        await api("DELETE", f"{BINDINGS}/p")
-        _, first = await api("POST", CONFIGS, {"metadata": {"name": "x"}, "data": {"k": "v"}})
-        await api("POST", BINDINGS, {"metadata": {"name": "p"}, "spec": {"policyName": "p"}})
-        _, second = await api("POST", CONFIGS, {"metadata": {"name": "y"}, "data": {"k": "v"}})
-        await api("DELETE", f"{POLICIES}/p")
-        _, third = await api("POST", CONFIGS, {"metadata": {"name": "z"}, "data": {"k": "v"}})
+        await api.delete(f"{BINDINGS}/p")
+        first = (await api.post(CONFIGS, {"metadata": {"name": "x"}, "data": {"k": "v"}})).tree
+        await api.post(BINDINGS, {"metadata": {"name": "p"}, "spec": {"policyName": "p"}})
+        second = (await api.post(CONFIGS, {"metadata": {"name": "y"}, "data": {"k": "v"}})).tree
+        await api.delete(f"{POLICIES}/p")
+        third = (await api.post(CONFIGS, {"metadata": {"name": "z"}, "data": {"k": "v"}})).tree
     assert [first["data"], second["data"], third["data"]] == [{"k": "v"}, {"k": "v", "a": "b"}, {"k": "v"}]
 
 
@@ -119,10 +119,10 @@ async def test_binding_needs_permission_to_read_parameters(started: Callable[...
     actions = {} if kind == "Mutating" else {"validationActions": ["Deny"]}
     async with started("--authorization-mode=RBAC") as api:
         rights = [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]}]
-        await api("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "r"}, "rules": rights})
+        await api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "r"}, "rules": rights})
         role = {"kind": "ClusterRole", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}
         who = [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}]
-        await api("POST", f"{RBAC}/clusterrolebindings", {"metadata": {"name": "r"}, "subjects": who, "roleRef": role})
+        await api.post(f"{RBAC}/clusterrolebindings", {"metadata": {"name": "r"}, "subjects": who, "roleRef": role})
 
         async def ask(method: str, url: str, body: Any, user: str = "eve") -> tuple[int, str]:
             answer = await api.send(method, url, body, **({"impersonate_user": user} if user else {}))
@@ -138,9 +138,8 @@ async def test_binding_needs_permission_to_read_parameters(started: Callable[...
         assert await ask("POST", policies, {**policy, "metadata": {"name": "q"}}, "") == (201, "")
 
         read = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["a"]}]
-        await api("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "s"}, "rules": read})
-        await api(
-            "POST", f"{RBAC}/clusterrolebindings",
+        await api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "s"}, "rules": read})
+        await api.post(f"{RBAC}/clusterrolebindings",
             {"metadata": {"name": "s"}, "subjects": who, "roleRef": {**role, "name": "s"}},
         )  # fmt: skip
         named = {**binding, "metadata": {"name": "c"}, "spec": {**binding["spec"], "policyName": "q"}}

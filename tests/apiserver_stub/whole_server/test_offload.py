@@ -3,21 +3,19 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
-from apiserver_stub.common.flags import FLAGS
 from apiserver_stub.common.offload import Offload, is_large
 from apiserver_stub.encode.body import JSON, JSON_PATCH, YAML, is_large_request
-from apiserver_stub.process.build import build
-from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.errors import TooManyRequests
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.clock import wall_seconds
-from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import all_of
+from tests.apiserver_stub.api_client import ApiClient
+from tests.apiserver_stub.running_server import ServerStarter
 
 pytestmark = pytest.mark.virtual
 
@@ -79,53 +77,42 @@ async def test_too_much_waiting_work_is_rejected_with_retry_after() -> None:
     offload.close()
 
 
-async def _server() -> ApiServer:
-    server = build(FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1")), Runtime("test"))
-    await server.start()
-    assert await _ask(server, "POST", NAMESPACES, {"metadata": {"name": "a"}}) == 201
-    return server
+@pytest.fixture
+async def api() -> AsyncIterator[ApiClient]:
+    async with ServerStarter().start() as api:
+        assert (await api.post(NAMESPACES, {"metadata": {"name": "a"}})).status == 201
+        yield api
 
 
-async def _ask(server: ApiServer, method: str, path: str, body: object = None, media: str = JSON) -> int:
-    data = b"" if body is None else json.dumps(body).encode()
-    return (await server.handle(Request(method, path, (), {"content-type": media}, data, ADMIN))).status
-
-
-async def test_concurrent_patches_of_large_object_all_apply() -> None:
-    server = await _server()
-    assert await _ask(server, "POST", CONFIGS, CROWD) == 201
-    patches = [_ask(server, "PATCH", f"{CONFIGS}/crowd", {"data": {f"new{n}": "1"}}, "application/merge-patch+json")
-               for n in range(5)]  # fmt: skip
-    assert await all_of(*patches) == [200] * 5
-    row = server.store.get("configmaps", "a/crowd")
+async def test_concurrent_patches_of_large_object_all_apply(api: ApiClient) -> None:
+    assert (await api.post(CONFIGS, CROWD)).status == 201
+    answers = await all_of(*(api.patch(f"{CONFIGS}/crowd", {"data": {f"new{n}": "1"}}) for n in range(5)))
+    assert [answer.status for answer in answers] == [200] * 5
+    row = api.server.store.get("configmaps", "a/crowd")
     assert row is not None
     assert {f"new{n}" for n in range(5)} <= json.loads(row.data)["data"].keys()
-    await server.stop()
 
 
-async def test_concurrent_creates_of_large_object_succeed_once() -> None:
-    server = await _server()
-    codes = await all_of(*(_ask(server, "POST", CONFIGS, CROWD) for _ in range(4)))
-    assert sorted(codes) == [201, 409, 409, 409]
-    await server.stop()
+async def test_concurrent_creates_of_large_object_succeed_once(api: ApiClient) -> None:
+    answers = await all_of(*(api.post(CONFIGS, CROWD) for _ in range(4)))
+    assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
 
 
 async def test_large_create_fails_if_namespace_is_deleted_midway(
-    monkeypatch: pytest.MonkeyPatch,
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds at the last moment, after the final step in the thread."""
-    server, steps = await _server(), []
+    steps = []
     perform = Offload.run
 
     async def run(self: Offload, step: Callable[[], Any]) -> Any:
         done = await perform(self, step)
         steps.append(step)
         if len(steps) == 2:
-            assert await _ask(server, "DELETE", f"{NAMESPACES}/a") == 200
+            assert (await api.delete(f"{NAMESPACES}/a")).status == 200
         return done
 
     monkeypatch.setattr(Offload, "run", run)
-    assert await _ask(server, "POST", CONFIGS, CROWD) == 403
+    assert (await api.post(CONFIGS, CROWD)).status == 403
     assert len(steps) == 2
-    assert server.store.get("configmaps", "a/crowd") is None
-    await server.stop()
+    assert api.server.store.get("configmaps", "a/crowd") is None

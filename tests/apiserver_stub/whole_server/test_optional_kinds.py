@@ -19,7 +19,7 @@ from apiserver_stub.common.flags import FLAGS, ApiOptions
 from apiserver_stub.kinds.rules.pod_certificates import RULES
 from controller_manager.common.api.timestamps import format_time
 from controller_manager.common.base.clock import utc_now
-from tests.apiserver_stub.whole_server.conftest import Started
+from tests.apiserver_stub.running_server import Started
 from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome, substituted, value_at
 
 DATA = Path(__file__).parent / "data"
@@ -113,18 +113,18 @@ def test_unknown_runtime_config_entry_is_rejected(words: str) -> None:
 )
 async def test_resource_needs_its_version_and_feature(started: Started, flags: tuple[str, ...], code: int) -> None:
     async with started(*flags) as api:
-        assert (await api("GET", "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"))[0] == code
-        assert (await api("GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests"))[0] == 200
+        assert (await api.get("/apis/certificates.k8s.io/v1beta1/clustertrustbundles")).status == code
+        assert (await api.get("/apis/certificates.k8s.io/v1/certificatesigningrequests")).status == 200
         path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:cluster-trust-bundle-discovery"
-        assert (await api("GET", path))[0] == (200 if "--feature-gates=ClusterTrustBundle=true" in flags else 404)
+        assert (await api.get(path)).status == (200 if "--feature-gates=ClusterTrustBundle=true" in flags else 404)
 
 
 async def test_stable_version_can_be_disabled(started: Started) -> None:
     async with started("--runtime-config=autoscaling/v1=false,apps/v1/controllerrevisions=false") as api:
-        assert (await api("GET", "/apis/autoscaling/v1/horizontalpodautoscalers"))[0] == 404
-        assert (await api("GET", "/apis/autoscaling/v2/horizontalpodautoscalers"))[0] == 200
-        assert (await api("GET", "/apis/apps/v1/controllerrevisions"))[0] == 404
-        assert (await api("GET", "/apis/apps/v1/deployments"))[0] == 200
+        assert (await api.get("/apis/autoscaling/v1/horizontalpodautoscalers")).status == 404
+        assert (await api.get("/apis/autoscaling/v2/horizontalpodautoscalers")).status == 200
+        assert (await api.get("/apis/apps/v1/controllerrevisions")).status == 404
+        assert (await api.get("/apis/apps/v1/deployments")).status == 200
 
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([seed]) * 32) for seed in (1, 2))
@@ -197,15 +197,15 @@ def test_certificate_chain_must_contain_certificates() -> None:
 async def test_apply_to_recreated_object_conflicts(started: Started) -> None:
     path = "/api/v1/namespaces/default/configmaps"
     async with started() as api:
-        _, before = await api("POST", path, {"metadata": {"name": "c"}})
-        await api("DELETE", f"{path}/c")
-        await api("POST", path, {"metadata": {"name": "c"}})
+        before = (await api.post(path, {"metadata": {"name": "c"}})).tree
+        await api.delete(f"{path}/c")
+        await api.post(path, {"metadata": {"name": "c"}})
         named = {name: before["metadata"][name] for name in ("name", "uid", "resourceVersion")}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named}
         media = "application/apply-patch+yaml"
-        code, told = await api("PATCH", f"{path}/c?fieldManager=m", body, content_type=media)
-        assert (code, told["reason"]) == (409, "Conflict")
+        answer = await api.ask("PATCH", f"{path}/c?fieldManager=m", body, content_type=media)
+        assert (answer.status, answer.tree["reason"]) == (409, "Conflict")
         del named["resourceVersion"]
-        assert (await api("PATCH", f"{path}/c?fieldManager=m", body, content_type=media))[0] == 422
-        await api("DELETE", f"{path}/c")
-        assert (await api("PATCH", f"{path}/c?fieldManager=m", body, content_type=media))[0] == 409
+        assert (await api.ask("PATCH", f"{path}/c?fieldManager=m", body, content_type=media)).status == 422
+        await api.delete(f"{path}/c")
+        assert (await api.ask("PATCH", f"{path}/c?fieldManager=m", body, content_type=media)).status == 409

@@ -7,9 +7,10 @@ from pathlib import Path
 from types import FrameType
 
 from controller_manager.common.api.wire import Request
+from tests.apiserver_stub.api_client import ADMIN, ApiClient
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.multi_worker_server import build_server
-from tests.apiserver_stub.whole_server.conftest import ADMIN, Api
+from tests.apiserver_stub.running_server import FLAGS_OF_ALL
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \| .+ \|$", re.MULTILINE)
@@ -27,7 +28,7 @@ def documented() -> list[tuple[str, str]]:
     return [(file, function) for _, file, function in rows]
 
 
-async def test_patch_of_a_deployment_passes_the_documented_functions_in_order() -> None:
+async def test_deployment_patch_passes_documented_functions_in_order() -> None:
     rows = documented()
     assert len(rows) <= 25
     assert rows.pop(0)[0] == "controller_manager/common/serving/connection.py"  # this server has no connections
@@ -38,9 +39,9 @@ async def test_patch_of_a_deployment_passes_the_documented_functions_in_order() 
         if event == "call" and code.co_filename.startswith(str(ROOT)):
             passed.setdefault((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname))
 
-    server = build_server(MemoryBackend(), ("--storage-backend=memory", "--advertise-address=192.0.2.1"), "")
+    server = build_server(MemoryBackend(), FLAGS_OF_ALL, "")
     await server.start()
-    await Api(server)("POST", DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": SPEC})
+    await ApiClient(server).post(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": SPEC})
     headers = {"content-type": "application/strategic-merge-patch+json"}
     body = json.dumps({"spec": {"replicas": 2}}).encode()
     request = Request("PATCH", f"{DEPLOYMENTS}/web", (), headers, body, ADMIN)

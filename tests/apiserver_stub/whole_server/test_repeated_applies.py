@@ -44,7 +44,7 @@ async def test_apply_repeated_returns_the_same_object(started: Any, url: str) ->
 
 
 async def labelled(api: Any, url: str) -> None:
-    assert (await api("PATCH", url, {"metadata": {"labels": {"b": "c"}}}, **MERGE))[0] == 200
+    assert (await api.patch(url, {"metadata": {"labels": {"b": "c"}}})).status == 200
 
 
 @pytest.mark.parametrize("url", CONFIGS)
@@ -56,7 +56,7 @@ async def test_changes_by_others_are_seen(started: Any, url: str) -> None:
         code, answer, _ = await applied(api, url)
         assert (code, answer["metadata"]["labels"]["b"]) == (200, "c")
         assert answer["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]
-        assert (await api("DELETE", url))[0] == 200
+        assert (await api.delete(url)).status == 200
         code, answer, _ = await applied(api, url)
         assert (code, answer["metadata"]["uid"] == first["metadata"]["uid"]) == (201, False)
 
@@ -69,7 +69,7 @@ async def test_field_changed_by_others_conflicts_or_is_reset(started: Any, url: 
         for query in ("", "&force=true"):
             for _ in range(TIMES):
                 _, first, _ = await applied(api, url, query=query)
-            assert (await api("PATCH", url, change, **MERGE))[0] == 200
+            assert (await api.patch(url, change)).status == 200
             code, answer, _ = await applied(api, url, query=query)
             assert code == (200 if query else 409)
         kept = ("spec", "data")
@@ -91,7 +91,7 @@ CHANGES: dict[str, tuple[Change, int]] = {
     ),
     "policy": (lambda api: add_denying_policy(api, "UPDATE"), 422),
     "warnings": (
-        lambda api: api(
+        lambda api: api.ask(
             "PATCH", NAMESPACE, {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}, **MERGE
         ),
         200,
@@ -123,7 +123,7 @@ async def test_users_and_parameters_are_distinguished(started: Any) -> None:
             code, answer, _ = await applied(api, MAP, query=query)
             assert (code, answer["metadata"]["resourceVersion"]) == (200, version)
         assert (await api.send("PATCH", f"{MAP}?fieldManager=other", CONFIGS[MAP], **APPLY)).status == 200
-        assert len((await api("GET", MAP))[1]["metadata"]["managedFields"]) == 2
+        assert len((await api.get(MAP)).tree["metadata"]["managedFields"]) == 2
 
 
 async def test_each_apply_is_counted(started: Any) -> None:

@@ -9,20 +9,14 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.common.flags import FLAGS
-from apiserver_stub.process.build import build
-from apiserver_stub.process.storage_factory import embedded_storage
 from controller_manager.common.base.random import random_source
-from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.lagging_storage import LaggingStorage
-from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.running_server import TwoServers, two_servers
 from tests.apiserver_stub.whole_server.recorded_requests import difference, outcome
 
 LINES = (Path(__file__).parent / "data" / "resource_quotas.jsonl").read_text().splitlines()
 ROWS = [json.loads(line.replace("${RUN}", "x1")) for line in LINES]
 NAMESPACE = "/api/v1/namespaces/default"
 QUOTA = f"{NAMESPACE}/resourcequotas/q"
-MERGE = {"content_type": "application/merge-patch+json"}
 LIMITED = {
     "apiVersion": "apiserver.config.k8s.io/v1",
     "kind": "ResourceQuotaConfiguration",
@@ -63,48 +57,32 @@ async def test_answers_match_kube_apiserver(started: Any, tmp_path: Path, limite
 
 async def create_quota(api: Any, hard: dict[str, str], used: dict[str, str] | None = None) -> None:
     """Create a quota with a counted status."""
-    await api("POST", f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
+    await api.post(f"{NAMESPACE}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}})
     status = {"status": {"hard": hard, "used": used or dict.fromkeys(hard, "0")}}
-    assert (await api("PATCH", f"{QUOTA}/status", status, **MERGE))[0] == 200
+    assert (await api.patch(f"{QUOTA}/status", status)).status == 200
 
 
 async def used_quota(api: Any) -> dict[str, str]:
-    found: dict[str, str] = (await api("GET", QUOTA))[1]["status"]["used"]
+    found: dict[str, str] = (await api.get(QUOTA)).tree["status"]["used"]
     return found
 
 
 @pytest.fixture
-async def two(admin_of: Any) -> AsyncIterator[tuple[Any, Any, LaggingStorage]]:
-    """Administrators of two servers on one storage, and the late view of the second."""
-    flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
-    storage = embedded_storage(MemoryBackend())
-    late = LaggingStorage(storage)
-    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
-    for server in servers:
-        await server.start()
-    yield admin_of(servers[0]), admin_of(servers[1]), late
-    for server in servers:
-        await server.stop()
+async def two() -> AsyncIterator[TwoServers]:
+    async with two_servers() as found:
+        yield found
 
 
 async def test_stale_first_count_is_rejected(started: Any) -> None:
     async with started() as api:
         asked = {"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "1"}}}
-        _, counted = await api("POST", f"{NAMESPACE}/resourcequotas", asked)
+        counted = (await api.post(f"{NAMESPACE}/resourcequotas", asked)).tree
         counted["status"] = {"hard": {"configmaps": "1"}, "used": {"configmaps": "0"}}
-        await api("POST", f"{NAMESPACE}/secrets", {"metadata": {"name": "not-counted"}})
-        assert (await api("GET", QUOTA))[1]["metadata"]["resourceVersion"] == counted["metadata"]["resourceVersion"]
-        await api("POST", f"{NAMESPACE}/configmaps", config(1))
-        assert (await api("PUT", f"{QUOTA}/status", counted))[0] == 409
-        assert (await api("GET", QUOTA))[1]["status"] == {}
-
-
-async def test_failed_create_of_existing_name_is_not_counted(started: Any) -> None:
-    async with started() as api:
-        await create_quota(api, {"configmaps": "5"})
-        codes = [(await api("POST", f"{NAMESPACE}/configmaps", config(1)))[0] for _ in range(3)]
-        assert codes == [201, 409, 409]
-        assert await used_quota(api) == {"configmaps": "1"}
+        await api.post(f"{NAMESPACE}/secrets", {"metadata": {"name": "not-counted"}})
+        assert (await api.get(QUOTA)).tree["metadata"]["resourceVersion"] == counted["metadata"]["resourceVersion"]
+        await api.post(f"{NAMESPACE}/configmaps", config(1))
+        assert (await api.put(f"{QUOTA}/status", counted)).status == 409
+        assert (await api.get(QUOTA)).tree["status"] == {}
 
 
 def config(number: int) -> dict[str, Any]:
@@ -112,7 +90,7 @@ def config(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.virtual(seeds=20)
-async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
+async def test_concurrent_writers_do_not_exceed_quota(two: TwoServers) -> None:
     """Names are used twice, and one server sees the other's writes late: failed writes are not counted."""
     one, other, late = two
     hard = int(random_source().uniform(5, 60))
@@ -122,7 +100,7 @@ async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
     async def create(number: int) -> None:
         await asyncio.sleep(random_source().uniform(0, 0.1))
         api = one if random_source().uniform(0, 1) < 0.5 else other
-        code, _ = await api("POST", f"{NAMESPACE}/configmaps", config(number % 48))
+        code = (await api.post(f"{NAMESPACE}/configmaps", config(number % 48))).status
         answers[code] += 1
 
     async def lag() -> None:
@@ -139,7 +117,7 @@ async def test_concurrent_writers_do_not_exceed_quota(two: Any) -> None:
                 writers.create_task(create(number))
         lagging.cancel()
     late.release()
-    there = len((await one("GET", f"{NAMESPACE}/configmaps"))[1]["items"])
+    there = len((await one.get(f"{NAMESPACE}/configmaps")).tree["items"])
     assert await used_quota(one) == {"configmaps": str(there), "count/configmaps": str(there)}
     assert answers.keys() <= {201, 403, 409}
     assert answers[201] == there == min(hard, 48)

@@ -31,15 +31,15 @@ async def api(started) -> AsyncIterator[Any]:
 
 
 async def prepare(api) -> dict[str, Any]:
-    code, account = await api("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "robot"}})
-    assert code == 201
-    return account
+    account = await api.post(f"{NS}/serviceaccounts", {"metadata": {"name": "robot"}})
+    assert account.status == 201
+    return account.tree
 
 
 async def token(api, **spec: Any) -> str:
-    code, answer = await api("POST", TOKEN, {"spec": spec})
-    assert code == 201, answer
-    return answer["status"]["token"]
+    answer = await api.post(TOKEN, {"spec": spec})
+    assert answer.status == 201, answer.tree
+    return answer.tree["status"]["token"]
 
 
 def claims_of(token: str) -> dict[str, Any]:
@@ -53,20 +53,20 @@ async def as_holder(api, token: str, path: str = f"{NS}/pods") -> Response:
 
 
 async def review(api, token: str, *audiences: str) -> dict[str, Any]:
-    code, answer = await api("POST", REVIEWS, {"spec": {"token": token, "audiences": list(audiences)}})
-    assert code == 201
-    return answer["status"]
+    answer = await api.post(REVIEWS, {"spec": {"token": token, "audiences": list(audiences)}})
+    assert answer.status == 201
+    return answer.tree["status"]
 
 
 @pytest.mark.virtual
 async def test_response_describes_the_granted_token(api) -> None:
-    code, answer = await api("POST", TOKEN, {})
-    assert code == 201
-    assert (answer["apiVersion"], answer["kind"]) == ("authentication.k8s.io/v1", "TokenRequest")
-    assert (answer["metadata"]["name"], answer["metadata"]["namespace"]) == ("robot", "default")
-    assert answer["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": None}
-    assert answer["metadata"]["uid"] == (await api("GET", f"{NS}/serviceaccounts/robot"))[1]["metadata"]["uid"]
-    claims = claims_of(answer["status"]["token"])
+    answer = await api.post(TOKEN, {})
+    assert answer.status == 201
+    assert (answer.tree["apiVersion"], answer.tree["kind"]) == ("authentication.k8s.io/v1", "TokenRequest")
+    assert (answer.tree["metadata"]["name"], answer.tree["metadata"]["namespace"]) == ("robot", "default")
+    assert answer.tree["spec"] == {"audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": None}
+    assert answer.tree["metadata"]["uid"] == (await api.get(f"{NS}/serviceaccounts/robot")).tree["metadata"]["uid"]
+    claims = claims_of(answer.tree["status"]["token"])
     assert claims["exp"] - claims["iat"] == 3600
     assert claims["nbf"] == claims["iat"]
     assert claims["kubernetes.io"]["serviceaccount"]["name"] == "robot"
@@ -75,9 +75,9 @@ async def test_response_describes_the_granted_token(api) -> None:
 
 
 async def test_token_request_is_not_stored(api) -> None:
-    before = (await api("GET", f"{NS}/serviceaccounts/robot"))[1]
+    before = (await api.get(f"{NS}/serviceaccounts/robot")).tree
     await token(api)
-    assert (await api("GET", f"{NS}/serviceaccounts/robot"))[1] == before
+    assert (await api.get(f"{NS}/serviceaccounts/robot")).tree == before
 
 
 async def test_token_authenticates_the_account(api) -> None:
@@ -111,30 +111,34 @@ async def test_token_authenticates_the_account(api) -> None:
     ],
 )
 async def test_token_request_is_validated(api, spec: dict[str, Any], code: int, field: str) -> None:
-    found, answer = await api("POST", TOKEN, {"spec": spec})
-    assert found == code
-    assert field in answer.get("message", "")
+    answer = await api.post(TOKEN, {"spec": spec})
+    assert answer.status == code
+    assert field in answer.tree.get("message", "")
     if code == 422:
-        assert [cause["field"] for cause in answer["details"]["causes"]] == [field]
+        assert [cause["field"] for cause in answer.tree["details"]["causes"]] == [field]
 
 
 async def test_token_request_for_another_namespace_is_a_bad_request(api) -> None:
-    assert (await api("POST", TOKEN, {"metadata": {"name": "robot", "namespace": "another"}}))[0] == 400
+    assert (await api.post(TOKEN, {"metadata": {"name": "robot", "namespace": "another"}})).status == 400
 
 
 async def test_token_for_another_uid_of_the_account_is_a_conflict(api) -> None:
-    code, answer = await api("POST", TOKEN, {"metadata": {"uid": "of-the-account-before"}})
-    assert (code, answer["reason"]) == (409, "Conflict")
-    assert answer["details"] == {"name": "robot", "group": "authentication.k8s.io", "kind": "TokenRequest"}
-    uid = (await api("GET", f"{NS}/serviceaccounts/robot"))[1]["metadata"]["uid"]
-    code, answer = await api("POST", TOKEN, {"metadata": {"uid": uid}})
-    assert (code, answer["metadata"]["uid"]) == (201, uid)
+    answer = await api.post(TOKEN, {"metadata": {"uid": "of-the-account-before"}})
+    assert (answer.status, answer.tree["reason"]) == (409, "Conflict")
+    assert answer.tree["details"] == {"name": "robot", "group": "authentication.k8s.io", "kind": "TokenRequest"}
+    uid = (await api.get(f"{NS}/serviceaccounts/robot")).tree["metadata"]["uid"]
+    answer = await api.post(TOKEN, {"metadata": {"uid": uid}})
+    assert (answer.status, answer.tree["metadata"]["uid"]) == (201, uid)
 
 
 async def test_token_of_another_name_is_invalid(api) -> None:
-    code, answer = await api("POST", TOKEN, {"metadata": {"name": "other"}})
-    assert (code, answer["details"]["kind"], answer["details"]["name"]) == (422, "TokenRequest", "robot")
-    assert [(each["reason"], each["field"]) for each in answer["details"]["causes"]] == [
+    answer = await api.post(TOKEN, {"metadata": {"name": "other"}})
+    assert (answer.status, answer.tree["details"]["kind"], answer.tree["details"]["name"]) == (
+        422,
+        "TokenRequest",
+        "robot",
+    )
+    assert [(each["reason"], each["field"]) for each in answer.tree["details"]["causes"]] == [
         ("FieldValueInvalid", "metadata.name")
     ]
 
@@ -144,31 +148,31 @@ async def test_token_request_is_checked_before_validating_admission(api) -> None
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["serviceaccounts/token"]}
     policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]}
-    await api("POST", f"{policies}ies", {"metadata": {"name": "no"}, "spec": policy})
+    await api.post(f"{policies}ies", {"metadata": {"name": "no"}, "spec": policy})
     binding = {"policyName": "no", "validationActions": ["Deny"]}
-    await api("POST", f"{policies}ybindings", {"metadata": {"name": "no"}, "spec": binding})
+    await api.post(f"{policies}ybindings", {"metadata": {"name": "no"}, "spec": binding})
     denied, short = "expression: false", {"expirationSeconds": 1}
-    assert denied in (await api("POST", TOKEN, {}))[1]["message"]
+    assert denied in (await api.post(TOKEN, {})).tree["message"]
     for url, body, expected in (
         (TOKEN.replace("robot", "missing"), {"metadata": {"uid": "x"}}, 404),
         (TOKEN, {"metadata": {"uid": "x"}, "spec": short}, 409),
         (TOKEN, {"spec": short}, 422),
     ):
-        code, answer = await api("POST", url, body)
-        assert (code, denied in answer["message"]) == (expected, False)
+        answer = await api.post(url, body)
+        assert (answer.status, denied in answer.tree["message"]) == (expected, False)
 
 
 async def test_missing_account_gets_no_token(api) -> None:
-    code, answer = await api("POST", f"{NS}/serviceaccounts/nobody/token", {})
-    assert (code, answer["reason"]) == (404, "NotFound")
-    assert answer["details"]["kind"] == "serviceaccounts"
-    assert (await api("GET", TOKEN))[0] == 405
+    answer = await api.post(f"{NS}/serviceaccounts/nobody/token", {})
+    assert (answer.status, answer.tree["reason"]) == (404, "NotFound")
+    assert answer.tree["details"]["kind"] == "serviceaccounts"
+    assert (await api.get(TOKEN)).status == 405
 
 
 async def test_token_of_recreated_account_is_invalid(api) -> None:
     shown = await token(api)
     assert (await as_holder(api, shown)).status == 200
-    await api("DELETE", f"{NS}/serviceaccounts/robot")
+    await api.delete(f"{NS}/serviceaccounts/robot")
     assert (await as_holder(api, shown)).status == 401
     await prepare(api)
     assert (await as_holder(api, shown)).status == 401
@@ -184,37 +188,37 @@ async def test_token_of_recreated_account_is_invalid(api) -> None:
     ],
 )
 async def test_bound_token_is_valid_while_its_object_exists(api, kind: str, path: str, body: Any) -> None:
-    made = (await api("POST", path, body))[1]
+    made = (await api.post(path, body)).tree
     ref = {"kind": kind, "apiVersion": "v1", "name": "p"}
-    code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {**ref, "uid": "another"}}})
-    assert (code, answer["reason"]) == (409, "Conflict")
+    answer = await api.post(TOKEN, {"spec": {"boundObjectRef": {**ref, "uid": "another"}}})
+    assert (answer.status, answer.tree["reason"]) == (409, "Conflict")
     shown = await token(api, boundObjectRef={**ref, "uid": made["metadata"]["uid"]})
     assert claims_of(shown)["kubernetes.io"][kind.lower()] == {"name": "p", "uid": made["metadata"]["uid"]}
     assert (await as_holder(api, shown)).status == 200
-    await api("DELETE", f"{path}/p?gracePeriodSeconds=0")
+    await api.delete(f"{path}/p?gracePeriodSeconds=0")
     assert (await as_holder(api, shown)).status == 401
 
 
 async def test_token_bound_to_pod_names_its_node(api) -> None:
-    node = (await api("POST", "/api/v1/nodes", {"metadata": {"name": "n"}}))[1]
-    await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "nodeName": "n"}})
+    node = (await api.post("/api/v1/nodes", {"metadata": {"name": "n"}})).tree
+    await api.post(f"{NS}/pods", {**POD, "spec": {**POD["spec"], "nodeName": "n"}})
     shown = await token(api, boundObjectRef={"kind": "Pod", "apiVersion": "v1", "name": "p"})
     extra = (await review(api, shown))["user"]["extra"]
     prefix = "authentication.kubernetes.io"
     assert extra[f"{prefix}/pod-name"] == ["p"]
     assert extra[f"{prefix}/node-name"] == ["n"]
     assert extra[f"{prefix}/node-uid"] == [node["metadata"]["uid"]]
-    await api("DELETE", "/api/v1/nodes/n")
+    await api.delete("/api/v1/nodes/n")
     assert (await as_holder(api, shown)).status == 200
     assert "node-uid" not in str(claims_of(await token(api, boundObjectRef={"kind": "Pod", "name": "p"})))
 
 
 async def test_token_cannot_be_bound_to_pod_of_another_account(api) -> None:
-    await api("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "other"}})
-    await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "other"}})
-    code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {"kind": "Pod", "name": "p"}}})
-    assert code == 400
-    assert 'does not run as the service account "robot"' in answer["message"]
+    await api.post(f"{NS}/serviceaccounts", {"metadata": {"name": "other"}})
+    await api.post(f"{NS}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "other"}})
+    answer = await api.post(TOKEN, {"spec": {"boundObjectRef": {"kind": "Pod", "name": "p"}}})
+    assert answer.status == 400
+    assert 'does not run as the service account "robot"' in answer.tree["message"]
 
 
 async def test_token_is_valid_for_its_audiences_only(api) -> None:
@@ -242,7 +246,7 @@ async def test_maximum_lifetime_follows_the_flag(started) -> None:
 async def test_lifetime_of_pod_tokens_is_extended(started, extend: str, life: int) -> None:
     async with started(f"--service-account-extend-token-expiration={extend}") as api:
         await prepare(api)
-        await api("POST", f"{NS}/pods", POD)
+        await api.post(f"{NS}/pods", POD)
         ref = {"kind": "Pod", "name": "p"}
         claims = claims_of(await token(api, expirationSeconds=3607, boundObjectRef=ref))
         assert claims["exp"] - claims["iat"] == life
@@ -271,7 +275,7 @@ async def test_without_lookup_token_outlives_its_account(started) -> None:
     async with started("--service-account-lookup=false") as api:
         await prepare(api)
         shown = await token(api)
-        await api("DELETE", f"{NS}/serviceaccounts/robot")
+        await api.delete(f"{NS}/serviceaccounts/robot")
         assert (await as_holder(api, shown)).status == 200
 
 
@@ -292,24 +296,24 @@ async def test_tokens_can_be_verified_with_published_keys(started) -> None:
     async with started("--secure-port=6443") as api:
         await prepare(api)
         shown = await token(api)
-        code, found = await api("GET", "/.well-known/openid-configuration")
-        assert (code, found["issuer"]) == (200, ISSUER)
-        assert found["jwks_uri"] == "https://192.0.2.1:6443/openid/v1/jwks"
+        found = await api.get("/.well-known/openid-configuration")
+        assert (found.status, found.tree["issuer"]) == (200, ISSUER)
+        assert found.tree["jwks_uri"] == "https://192.0.2.1:6443/openid/v1/jwks"
         response = await api.send("GET", "/openid/v1/jwks")
         assert response.headers["content-type"] == "application/jwk-set+json"
         keys = jwt.PyJWKSet.from_dict(json.loads(response.body))
         named = jwt.get_unverified_header(shown)["kid"]
-        claims = jwt.decode(shown, keys[named], found["id_token_signing_alg_values_supported"], audience=ISSUER)
+        claims = jwt.decode(shown, keys[named], found.tree["id_token_signing_alg_values_supported"], audience=ISSUER)
         assert claims["sub"] == "system:serviceaccount:default:robot"
-        assert "/openid/v1/jwks" in (await api("GET", "/"))[1]["paths"]
+        assert "/openid/v1/jwks" in (await api.get("/")).tree["paths"]
 
 
 async def test_jwks_uri_follows_the_flag(started) -> None:
     async with started("--service-account-jwks-uri=https://keys/here") as api:
-        assert (await api("GET", "/.well-known/openid-configuration"))[1]["jwks_uri"] == "https://keys/here"
+        assert (await api.get("/.well-known/openid-configuration")).tree["jwks_uri"] == "https://keys/here"
     async with started("--service-account-issuer=somebody") as api:
-        assert (await api("GET", "/.well-known/openid-configuration"))[0] == 404
-        assert (await api("GET", "/openid/v1/jwks"))[0] == 404
+        assert (await api.get("/.well-known/openid-configuration")).status == 404
+        assert (await api.get("/openid/v1/jwks")).status == 404
 
 
 async def test_forged_token_gets_no_details(api) -> None:

@@ -2,62 +2,42 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from apiserver_stub.common.flags import FLAGS
-from apiserver_stub.process.build import build
-from apiserver_stub.process.storage_factory import embedded_storage
-from controller_manager.common.base.runtime import Runtime
-from tests.apiserver_stub.lagging_storage import LaggingStorage
-from tests.apiserver_stub.memory_backend import MemoryBackend
+from tests.apiserver_stub.api_client import Answer, ApiClient
+from tests.apiserver_stub.running_server import TwoServers, two_servers
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
-MERGE = {"content_type": "application/merge-patch+json"}
 
 pytestmark = pytest.mark.virtual
 
 
-class Two(NamedTuple):
-    """Administrators of both servers, and the other's view of the storage."""
-
-    one: Any
-    other: Any
-    late: LaggingStorage
-
-
 @pytest.fixture
-async def two(admin_of: Any) -> AsyncIterator[Two]:
-    flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
-    storage = embedded_storage(MemoryBackend())
-    late = LaggingStorage(storage)
-    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
-    for server in servers:
-        await server.start()
-    yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
-    for server in servers:
-        await server.stop()
+async def two() -> AsyncIterator[TwoServers]:
+    async with two_servers() as found:
+        yield found
 
 
-async def test_both_servers_see_each_write(two: Two) -> None:
-    made = await two.one.config("a")
-    assert await two.other("GET", f"{CONFIGS}/a") == (200, made)
-    code, changed = await two.other("PATCH", f"{CONFIGS}/a", {"data": {"k": "new"}}, **MERGE)
-    assert code == 200
-    assert await two.one("GET", f"{CONFIGS}/a") == (200, changed)
-    assert (await two.one("PUT", f"{CONFIGS}/a", made))[0] == 409
-    assert (await two.one("DELETE", f"{CONFIGS}/a"))[0] == 200
-    assert (await two.other("GET", f"{CONFIGS}/a"))[0] == 404
+async def test_both_servers_see_each_write(two: TwoServers) -> None:
+    made = (await two.one.config("a")).tree
+    assert (await two.other.get(f"{CONFIGS}/a")).tree == made
+    changed = await two.other.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
+    assert changed.status == 200
+    assert (await two.one.get(f"{CONFIGS}/a")).tree == changed.tree
+    assert (await two.one.put(f"{CONFIGS}/a", made)).status == 409
+    assert (await two.one.delete(f"{CONFIGS}/a")).status == 200
+    assert (await two.other.get(f"{CONFIGS}/a")).status == 404
 
 
-async def test_watches_of_both_deliver_the_same(two: Two) -> None:
-    version = (await two.one.config("start"))["metadata"]["resourceVersion"]
+async def test_watches_of_both_deliver_the_same(two: TwoServers) -> None:
+    version = (await two.one.config("start")).version
 
     async def write(api: Any, name: str) -> None:
         for number in range(5):
             await api.config(f"{name}{number}")
-            await api("PATCH", f"{CONFIGS}/start", {"data": {name: str(number)}}, **MERGE)
+            await api.patch(f"{CONFIGS}/start", {"data": {name: str(number)}})
 
     async with asyncio.TaskGroup() as group:
         group.create_task(write(two.one, "a"))
@@ -69,15 +49,15 @@ async def test_watches_of_both_deliver_the_same(two: Two) -> None:
     assert versions == sorted(set(versions))
 
 
-async def test_concurrent_creates_of_one_name_succeed_once(two: Two) -> None:
+async def test_concurrent_creates_of_one_name_succeed_once(two: TwoServers) -> None:
     body = {"metadata": {"name": "same"}}
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(api("POST", CONFIGS, body)) for api in (two.one, two.other) for _ in range(3)]
-    assert sorted(task.result()[0] for task in asked) == [201, 409, 409, 409, 409, 409]
+        asked = [group.create_task(api.post(CONFIGS, body)) for api in (two.one, two.other) for _ in range(3)]
+    assert sorted(task.result().status for task in asked) == [201, 409, 409, 409, 409, 409]
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.2])
-async def test_concurrent_changes_are_not_lost(two: Two, lag: float) -> None:
+async def test_concurrent_changes_are_not_lost(two: TwoServers, lag: float) -> None:
     await two.one.config("a")
 
     async def be_late() -> None:
@@ -88,7 +68,7 @@ async def test_concurrent_changes_are_not_lost(two: Two, lag: float) -> None:
             await asyncio.sleep(lag)
 
     async def change(api: Any, name: str) -> None:
-        code, _ = await api("PATCH", f"{CONFIGS}/a", {"data": {name: "x"}}, **MERGE)
+        code = (await api.patch(f"{CONFIGS}/a", {"data": {name: "x"}})).status
         assert code == 200
 
     async with asyncio.TaskGroup() as group:
@@ -98,129 +78,127 @@ async def test_concurrent_changes_are_not_lost(two: Two, lag: float) -> None:
                 writers.create_task(change(two.one, f"one{number}"))
                 writers.create_task(change(two.other, f"other{number}"))
         lagging.cancel()
-    found = [(await api("GET", f"{CONFIGS}/a"))[1] for api in (two.one, two.other)]
+    found = [(await api.get(f"{CONFIGS}/a")).tree for api in (two.one, two.other)]
     assert found[0] == found[1]
     assert len(found[0]["data"]) == 21
 
 
-async def test_change_of_not_yet_visible_object_is_not_rejected(two: Two) -> None:
+async def test_change_of_not_yet_visible_object_is_not_rejected(two: TwoServers) -> None:
     two.late.held = True
-    made = await two.one.config("a")
+    made = (await two.one.config("a")).tree
     async with asyncio.TaskGroup() as group:
-        patch = group.create_task(two.other("PATCH", f"{CONFIGS}/a", {"data": {"k": "new"}}, **MERGE))
+        patch = group.create_task(two.other.patch(f"{CONFIGS}/a", {"data": {"k": "new"}}))
         await asyncio.sleep(1)
         assert not patch.done()
         two.late.release()
-    code, changed = patch.result()
-    assert (code, changed["data"]["k"]) == (200, "new")
+    changed = patch.result().tree
+    assert (patch.result().status, changed["data"]["k"]) == (200, "new")
     two.late.held = True
-    code, changed = await two.one("PUT", f"{CONFIGS}/a", changed | {"data": {"k": "newer"}})
+    changed = (await two.one.put(f"{CONFIGS}/a", changed | {"data": {"k": "newer"}})).tree
     async with asyncio.TaskGroup() as group:
-        put = group.create_task(two.other("PUT", f"{CONFIGS}/a", changed | {"data": {"k": "newest"}}))
+        put = group.create_task(two.other.put(f"{CONFIGS}/a", changed | {"data": {"k": "newest"}}))
         await asyncio.sleep(1)
         two.late.release()
-    code, same = put.result()
-    assert code == 200
+    same = put.result().tree
+    assert put.result().status == 200
     two.late.held = True
-    assert (await two.one("PATCH", f"{CONFIGS}/a", {"data": {"k": "other"}}, **MERGE))[0] == 200
+    assert (await two.one.patch(f"{CONFIGS}/a", {"data": {"k": "other"}})).status == 200
     async with asyncio.TaskGroup() as group:
-        again = group.create_task(two.other("PATCH", f"{CONFIGS}/a", {"data": same["data"]}, **MERGE))
+        again = group.create_task(two.other.patch(f"{CONFIGS}/a", {"data": same["data"]}))
         await asyncio.sleep(1)
         two.late.release()
-    assert (await two.one("GET", f"{CONFIGS}/a")) == again.result()
-    assert again.result()[1]["data"] == same["data"]
-    assert (await two.other("PUT", f"{CONFIGS}/a", made))[0] == 409
+    assert (await two.one.get(f"{CONFIGS}/a")).tree == again.result().tree
+    assert again.result().tree["data"] == same["data"]
+    assert (await two.other.put(f"{CONFIGS}/a", made)).status == 409
 
 
 NAMESPACES = "/api/v1/namespaces"
 INSIDE = f"{NAMESPACES}/team/configmaps"
 
 
-async def test_create_in_namespace_terminating_elsewhere_is_rejected(two: Two) -> None:
-    assert (await two.one("POST", NAMESPACES, {"metadata": {"name": "team"}}))[0] == 201
-    assert (await two.other("POST", INSIDE, {"metadata": {"name": "before"}}))[0] == 201
+async def test_create_in_namespace_terminating_elsewhere_is_rejected(two: TwoServers) -> None:
+    assert (await two.one.post(NAMESPACES, {"metadata": {"name": "team"}})).status == 201
+    assert (await two.other.post(INSIDE, {"metadata": {"name": "before"}})).status == 201
     two.late.held = True
-    code, ending = await two.one("DELETE", f"{NAMESPACES}/team")
-    assert (code, ending["status"]["phase"]) == (200, "Terminating")
+    ending = await two.one.delete(f"{NAMESPACES}/team")
+    assert (ending.status, ending.tree["status"]["phase"]) == (200, "Terminating")
     async with asyncio.TaskGroup() as group:
-        creates = [group.create_task(two.other("POST", INSIDE, {"metadata": {"name": name}})) for name in "ab"]
+        creates = [group.create_task(two.other.post(INSIDE, {"metadata": {"name": name}})) for name in "ab"]
         applied = group.create_task(_apply(two.other, "c"))
-        changed = group.create_task(two.other("PATCH", f"{INSIDE}/before", {"data": {"k": "v"}}, **MERGE))
+        changed = group.create_task(two.other.patch(f"{INSIDE}/before", {"data": {"k": "v"}}))
         await asyncio.sleep(1)
         assert not any(task.done() for task in (*creates, applied))
         two.late.release()
     for task in (*creates, applied):
-        code, refused = task.result()
-        assert (code, refused["reason"]) == (403, "Forbidden")
-        assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-    assert changed.result()[0] == 200
-    assert [item["metadata"]["name"] for item in (await two.one("GET", INSIDE))[1]["items"]] == ["before"]
+        refused = task.result()
+        assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
+        assert refused.tree["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    assert changed.result().status == 200
+    assert [item["metadata"]["name"] for item in (await two.one.get(INSIDE)).tree["items"]] == ["before"]
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.2])
-async def test_namespace_edits_fail_no_create(two: Two, lag: float) -> None:
-    await two.one("POST", NAMESPACES, {"metadata": {"name": "team"}})
+async def test_namespace_edits_fail_no_create(two: TwoServers, lag: float) -> None:
+    await two.one.post(NAMESPACES, {"metadata": {"name": "team"}})
 
     async def relabel() -> None:
         for number in range(50):
             two.late.held = lag > 0
             labels = {"metadata": {"labels": {"round": str(number)}}}
-            assert (await two.one("PATCH", f"{NAMESPACES}/team", labels, **MERGE))[0] == 200
+            assert (await two.one.patch(f"{NAMESPACES}/team", labels)).status == 200
             await asyncio.sleep(lag)
             two.late.release()
 
     async def create(api: Any, name: str) -> None:
         for number in range(20):
-            code, answer = await api("POST", INSIDE, {"metadata": {"name": f"{name}{number}"}})
-            assert code == 201, answer
+            answer = await api.post(INSIDE, {"metadata": {"name": f"{name}{number}"}})
+            assert answer.status == 201, answer.tree
 
     async with asyncio.TaskGroup() as group:
         group.create_task(relabel())
         group.create_task(create(two.one, "one"))
         for name in "abc":
             group.create_task(create(two.other, name))
-    assert len((await two.one("GET", INSIDE))[1]["items"]) == 80
+    assert len((await two.one.get(INSIDE)).tree["items"]) == 80
 
 
-async def _apply(api: Any, name: str) -> tuple[int, Any]:
+async def _apply(api: ApiClient, name: str) -> Answer:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
-    media = {"content_type": "application/apply-patch+yaml"}
-    found: tuple[int, Any] = await api("PATCH", f"{INSIDE}/{name}?fieldManager=test", body, **media)
-    return found
+    return await api.patch(f"{INSIDE}/{name}?fieldManager=test", body, "apply-patch+yaml")
 
 
-async def test_consistent_reads_wait_for_latest_revision(two: Two) -> None:
+async def test_consistent_reads_wait_for_latest_revision(two: TwoServers) -> None:
     """Resource versions, get and list: unset means the most recent, 0 means any."""
     two.late.held = True
-    made = await two.one.config("a")
-    assert (await two.other("GET", f"{CONFIGS}/a?resourceVersion=0"))[0] == 404
-    assert (await two.other("GET", f"{CONFIGS}?resourceVersion=0"))[1]["items"] == []
+    made = (await two.one.config("a")).tree
+    assert (await two.other.get(f"{CONFIGS}/a?resourceVersion=0")).status == 404
+    assert (await two.other.get(f"{CONFIGS}?resourceVersion=0")).tree["items"] == []
     async with asyncio.TaskGroup() as group:
-        reads = [group.create_task(two.other("GET", url)) for url in (f"{CONFIGS}/a", CONFIGS, f"{CONFIGS}?limit=5")]
+        reads = [group.create_task(two.other.get(url)) for url in (f"{CONFIGS}/a", CONFIGS, f"{CONFIGS}?limit=5")]
         await asyncio.sleep(1)
         assert not any(read.done() for read in reads)
         two.late.release()
-    assert reads[0].result()[1] == made
-    assert [len(read.result()[1]["items"]) for read in reads[1:]] == [1, 1]
+    assert reads[0].result().tree == made
+    assert [len(read.result().tree["items"]) for read in reads[1:]] == [1, 1]
     two.late.held = True
     await two.one.config("b")
-    assert (await two.other("GET", CONFIGS))[0] == 504
+    assert (await two.other.get(CONFIGS)).status == 504
 
 
-async def test_server_with_late_cache_answers_writes(two: Two) -> None:
-    version = (await two.one.config("old"))["metadata"]["resourceVersion"]
+async def test_server_with_late_cache_answers_writes(two: TwoServers) -> None:
+    version = (await two.one.config("old")).version
     two.late.held = True
-    made = await two.other.config("a")
+    made = (await two.other.config("a")).tree
     assert int(made["metadata"]["resourceVersion"]) == int(version) + 1
-    assert await two.one("GET", f"{CONFIGS}/a") == (200, made)
-    await two.one("PATCH", f"{CONFIGS}/old", {"data": {"k": "new"}}, **MERGE)
-    code, answer = await two.other("PATCH", f"{CONFIGS}/old", {"data": {"k": "newer"}}, **MERGE)
-    assert (code, answer["reason"], answer["details"]["retryAfterSeconds"]) == (504, "Timeout", 1)
+    assert (await two.one.get(f"{CONFIGS}/a")).tree == made
+    await two.one.patch(f"{CONFIGS}/old", {"data": {"k": "new"}})
+    answer = await two.other.patch(f"{CONFIGS}/old", {"data": {"k": "newer"}})
+    assert (answer.status, answer.tree["reason"], answer.tree["details"]["retryAfterSeconds"]) == (504, "Timeout", 1)
     two.late.release()
-    assert (await two.other("PATCH", f"{CONFIGS}/old", {"data": {"k": "newer"}}, **MERGE))[0] == 200
+    assert (await two.other.patch(f"{CONFIGS}/old", {"data": {"k": "newer"}})).status == 200
 
 
-async def test_health_reports_unwatchable_storage(two: Two) -> None:
+async def test_health_reports_unwatchable_storage(two: TwoServers) -> None:
     assert (await two.other.send("GET", "/readyz")).status == 200
     two.late.cut("it was compacted")
     await asyncio.sleep(0)
@@ -230,18 +208,18 @@ async def test_health_reports_unwatchable_storage(two: Two) -> None:
     assert (await two.other.send("GET", "/readyz")).status == 200
 
 
-async def test_list_continues_at_another_server(two: Two) -> None:
+async def test_list_continues_at_another_server(two: TwoServers) -> None:
     for name in "abc":
         await two.one.config(name)
-    _, first = await two.one("GET", f"{CONFIGS}?limit=2")
-    await two.one("DELETE", f"{CONFIGS}/c")
-    _, rest = await two.other("GET", f"{CONFIGS}?limit=2&continue={first['metadata']['continue']}")
+    first = (await two.one.get(f"{CONFIGS}?limit=2")).tree
+    await two.one.delete(f"{CONFIGS}/c")
+    rest = (await two.other.get(f"{CONFIGS}?limit=2&continue={first['metadata']['continue']}")).tree
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b", "c"]
 
 
-async def test_one_server_continues_when_other_stops(two: Two) -> None:
+async def test_one_server_continues_when_other_stops(two: TwoServers) -> None:
     await two.other.config("a")
     await two.other.server.stop()
-    assert (await two.one("GET", f"{CONFIGS}/a"))[0] == 200
+    assert (await two.one.get(f"{CONFIGS}/a")).status == 200
     await two.one.config("b")
     await two.other.server.store.storage.open()  # closed at the end of the test

@@ -13,6 +13,7 @@ from apiserver_stub.storage.worker import Worker
 from controller_manager.common.api.wire import Certificate, Request
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.base.tasks import Tasks
+from tests.apiserver_stub.api_client import ApiClient
 from tests.apiserver_stub.lagging_storage import LaggingStorage
 from tests.apiserver_stub.memory_backend import MemoryBackend
 from tests.apiserver_stub.storage_owner import InProcessOwner
@@ -32,7 +33,7 @@ class Two(NamedTuple):
 
 
 @pytest.fixture
-async def two(admin_of: Any) -> AsyncIterator[Two]:
+async def two() -> AsyncIterator[Two]:
     owner = InProcessOwner(MemoryBackend())
     await owner.start()
     flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1", "--authorization-mode=RBAC"))
@@ -46,7 +47,7 @@ async def two(admin_of: Any) -> AsyncIterator[Two]:
         await server.start()
     async with Tasks() as tasks:
         tasks.start(servers[0].run(), name="server")  # the other worker is busy
-        yield Two(admin_of(servers[0]), admin_of(servers[1]), late)
+        yield Two(ApiClient(servers[0]), ApiClient(servers[1]), late)
     late.release()
     for server in servers:
         await server.stop()
@@ -61,11 +62,11 @@ async def _as_reader(api: Any) -> int:
 async def _bind(two: Two) -> None:
     role = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "reader"}}
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]
-    assert (await two.one("POST", f"/apis/{RBAC}/v1/clusterroles", {**role, "rules": rules}))[0] == 201
+    assert (await two.one.post(f"/apis/{RBAC}/v1/clusterroles", {**role, "rules": rules})).status == 201
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reader"}
     subjects = [{"apiGroup": RBAC, "kind": "User", "name": "reader"}]
     binding = {**role, "roleRef": ref, "subjects": subjects}
-    assert (await two.one("POST", f"/apis/{RBAC}/v1/clusterrolebindings", binding))[0] == 201
+    assert (await two.one.post(f"/apis/{RBAC}/v1/clusterrolebindings", binding)).status == 201
 
 
 async def test_permission_seen_by_one_worker_holds_at_the_other(two: Two) -> None:
@@ -94,11 +95,11 @@ async def test_definition_served_by_one_worker_is_served_by_other(two: Two) -> N
     spec = {"group": "example.com", "names": names, "scope": "Cluster", "versions": [version]}
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     two.late.held = True
-    assert (await two.one("POST", path, {"metadata": {"name": "things.example.com"}, "spec": spec}))[0] == 201
+    assert (await two.one.post(path, {"metadata": {"name": "things.example.com"}, "spec": spec})).status == 201
     thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}}
-    while (await two.one("POST", "/apis/example.com/v1/things", thing))[0] != 201:  # noqa: ASYNC110 - established
+    while (await two.one.post("/apis/example.com/v1/things", thing)).status != 201:  # noqa: ASYNC110 - established
         await asyncio.sleep(0.001)
-    asked = asyncio.ensure_future(two.other("GET", "/apis/example.com/v1/things/a"))
+    asked = asyncio.ensure_future(two.other.get("/apis/example.com/v1/things/a"))
     await asyncio.sleep(0.1)
     two.late.release()
-    assert (await asked)[0] == 200
+    assert (await asked).status == 200

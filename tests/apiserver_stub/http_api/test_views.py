@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import CONFIGS, Api
+from tests.apiserver_stub.api_client import CONFIGS, ApiClient
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -35,10 +35,10 @@ ASKED = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
     ],
 )
 async def test_unsuitable_representations_are_not_acceptable(
-    api: Api, method: str, url: str, accept: str, status: int
+    api: ApiClient, method: str, url: str, accept: str, status: int
 ) -> None:
     await api.config("a")
-    await api.ask("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "s"}})
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "s"}})
     body: Any = {"PUT": {"metadata": {"name": "a"}}, "POST": ASKED if url == REVIEWS else {"spec": {}}}.get(method)
     answer = await api.ask(method, url, body, accept=accept)
     assert answer.status == status

@@ -42,12 +42,12 @@ async def test_null_list_can_be_written_and_read_in_every_form(
     api: Any, collection: str, tree: Tree, path: str
 ) -> None:
     url = f"{collection}/a"
-    made = await api.ask("POST", collection, {"metadata": {"name": "a"}, **tree})
+    made = await api.post(collection, {"metadata": {"name": "a"}, **tree})
     assert (made.status, value_at(made.tree, path)) == (201, None), made.tree
     for media in MEDIA:
         for shown in (url, collection):
             assert (await api.get(shown, accept=media)).status == 200, (shown, media)
-    assert (await api.ask("PUT", url, made.tree)).tree == made.tree
+    assert (await api.put(url, made.tree)).tree == made.tree
     for form in ("merge-patch+json", "strategic-merge-patch+json"):
         patched = await api.patch(url, {"metadata": {"labels": {"form": form[:5]}}}, form)
         assert (patched.status, value_at(patched.tree, path)) == (200, None), patched.tree
@@ -58,9 +58,9 @@ async def test_null_list_can_be_written_and_read_in_every_form(
 
 
 async def test_limit_range_without_limits_limits_nothing(api: Any) -> None:
-    await api.ask("POST", f"{CORE}/limitranges", {"metadata": {"name": "a"}, "spec": {}})
+    await api.post(f"{CORE}/limitranges", {"metadata": {"name": "a"}, "spec": {}})
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    assert (await api.ask("POST", f"{CORE}/pods", pod)).status == 201
+    assert (await api.post(f"{CORE}/pods", pod)).status == 201
 
 
 def value_at(tree: Any, path: str) -> Any:

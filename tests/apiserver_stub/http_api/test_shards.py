@@ -1,6 +1,5 @@
 """Lists and watches of shards (KEP-5866), with the gate ShardedListAndWatch on and off."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,22 +19,18 @@ async def create_config_maps(api: Any, namespaces: tuple[str, ...] = ("red", "bl
     """Create config maps; return their uids by namespace and name."""
     found = {}
     for namespace in namespaces:
-        await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        await api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
         for number in range(each):
             body = {"metadata": {"name": f"c{number}", "labels": {"x": "y"}}}
-            answer = await api.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", body)
+            answer = await api.post(f"/api/v1/namespaces/{namespace}/configmaps", body)
             found[f"{namespace}/c{number}"] = answer.tree["metadata"]["uid"]
     return found
 
 
 @pytest.fixture
-async def sharded(serve: Any) -> AsyncIterator[Any]:
-    async with serve(GATE) as api:
+async def sharded(started: Any) -> AsyncIterator[Any]:
+    async with started(GATE) as api:
         yield api
-
-
-def lines(answer: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in answer.body.splitlines()]
 
 
 def keys(tree: dict[str, Any]) -> set[str]:
@@ -83,7 +78,7 @@ async def test_watches_of_all_shards_deliver_each_change_once(sharded: Any) -> N
             f"{CONFIGS}{shard_query(UID, index, 2)}&watch=1&timeoutSeconds=1&resourceVersion={version}"
         )
         shard = even_shard(UID, index, 2)
-        events = [event for event in lines(answer) if event["type"] != "BOOKMARK"]
+        events = [event for event in answer.events if event["type"] != "BOOKMARK"]
         assert all(shard.has(event["object"]["metadata"]["uid"]) for event in events)
         told += [(event["type"], event["object"]["metadata"]["uid"]) for event in events]
     assert sorted(told) == sorted((type_, uid) for type_ in ("ADDED", "DELETED") for uid in uids.values())
@@ -94,7 +89,7 @@ async def test_streaming_list_is_limited_to_its_shard(sharded: Any) -> None:
     uids = await create_config_maps(sharded)
     streaming = "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     answer = await sharded.get(f"{CONFIGS}{shard_query(UID, 1, 2)}{streaming}&timeoutSeconds=1")
-    added = {event["object"]["metadata"]["uid"] for event in lines(answer) if event["type"] == "ADDED"}
+    added = {event["object"]["metadata"]["uid"] for event in answer.events if event["type"] == "ADDED"}
     assert added == {uid for uid in uids.values() if even_shard(UID, 1, 2).has(uid)}
 
 

@@ -1,4 +1,4 @@
-"""Media types over real HTTP: bodies and responses, compressed lists, and equal watches in each."""
+"""Headers and media types, Response compression, Table representation, Protobuf envelope; mostly over a socket."""
 
 import asyncio
 import gzip
@@ -6,7 +6,6 @@ import io
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,12 @@ from apiserver_stub.process.lifecycle import ApiServer
 from controller_manager.common.api.protobuf.wire import fields
 from controller_manager.common.base.runtime import Runtime
 from controller_manager.common.serving.http_server import HTTPServer
+from tests.apiserver_stub.api_client import CONFIGS, Answer, ApiClient
+from tests.apiserver_stub.running_server import FLAGS_OF_ALL, Started
 
-CONFIGS = "/api/v1/namespaces/default/configmaps"
 PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"
 AGE = re.compile(rb',"\d+s"\]')  # a second may pass between them
 AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-
-
-@dataclass
-class Answer:
-    """A response with its body joined from chunks."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 class RawClient:
@@ -82,7 +73,7 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 async def start(folder: Path, *flags: str) -> tuple[ApiServer, HTTPServer]:
     tokens = folder / "tokens.csv"
     tokens.write_text("s3cret,jane,42,system:masters\n")
-    given = ("--storage-backend=memory", "--advertise-address=192.0.2.1", f"--token-auth-file={tokens}", *flags)
+    given = (*FLAGS_OF_ALL, f"--token-auth-file={tokens}", *flags)
     api = build(FLAGS.parse(given), Runtime("test"))
     server = HTTPServer(api.handle, "127.0.0.1", 0, None)
     await api.start()
@@ -312,7 +303,7 @@ async def test_cbor_is_not_served_by_default(plain: RawClient, target: str) -> N
 
 def test_cbor_without_package_fails_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cbor, "available", lambda: False)
-    flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", "--feature-gates=AllAlpha=true")
+    flags = (*FLAGS_OF_ALL, "--feature-gates=AllAlpha=true")
     with pytest.raises(ValueError, match="needs the package cbor2"):
         build(FLAGS.parse(flags), Runtime("test"))
 
@@ -321,3 +312,46 @@ def test_cbor_without_package_fails_the_start(tmp_path: Path, monkeypatch: pytes
 async def test_other_pages_ignore_accept_header(plain: RawClient, accept: str) -> None:
     found = await plain.ask("GET", "/version", accept=accept)
     assert (found.status, found.headers["content-type"]) == (200, JSON)
+
+
+async def test_protobuf_envelope(api: ApiClient) -> None:
+    """Protobuf envelope: the prefix, then Unknown with typeMeta (1) and raw (2)."""
+    await api.config("a", data={"k": "v"})
+    body = (await api.get(f"{CONFIGS}/a", accept=PROTOBUF)).body
+    assert body[:4] == b"\x6b\x38\x73\x00"
+    assert body[4:].startswith(b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12")
+    made = await api.put(f"{CONFIGS}/a", body, content_type=PROTOBUF)
+    assert (made.status, made.tree["data"]) == (200, {"k": "v"})
+
+
+async def test_compression_can_be_disabled(started: Started) -> None:
+    """Versioning: APIResponseCompression is on by default, and has a gate."""
+    async with started("--feature-gates=APIResponseCompression=false") as api:
+        await api.config("a", data={"text": "x" * 200_000})
+        assert "content-encoding" not in (await api.get(CONFIGS, accept_encoding="gzip")).headers
+
+
+async def test_table_has_columns_and_rows(api: ApiClient) -> None:
+    """Table representation: column definitions with name and type, and a row per object."""
+    await api.config("a", data={"k": "v", "m": "w"})
+    table = (await api.get(f"{CONFIGS}/a", accept=AS_TABLE)).tree
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert [(column["name"], column["type"]) for column in table["columnDefinitions"]] == [
+        ("Name", "string"),
+        ("Data", "string"),
+        ("Age", "string"),
+    ]
+    (row,) = table["rows"]
+    assert row["cells"][:2] == ["a", 2]
+    assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == ("PartialObjectMetadata", "a")
+
+
+async def test_kind_without_own_columns_has_name_and_age(api: ApiClient) -> None:
+    """Table representation: Name and Created At."""
+    url = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+    table = (await api.get("/api/v1/namespaces/default/limitranges", accept=AS_TABLE)).tree
+    assert table["kind"] == "Table"
+    columns = [
+        (column["name"], column["type"]) for column in (await api.get(url, accept=AS_TABLE)).tree["columnDefinitions"]
+    ]
+    assert columns in ([("Name", "string"), ("Created At", "date")], [("Name", "string"), ("Age", "string")])

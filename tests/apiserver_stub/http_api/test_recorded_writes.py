@@ -25,7 +25,7 @@ Changes = list[tuple[Steps, Any]]
 GONE = "<gone>"
 NAMESPACE = "n"
 TESTS = Path(__file__).parent
-GOOD = TESTS.parent / "apiserver_stub/kinds/rules/good.yaml"
+GOOD = TESTS.parent / "kinds/rules/good.yaml"
 BESIDE = frozenset({"v1/ServiceAccount", "scheduling.k8s.io/v1/PriorityClass", "node.k8s.io/v1/RuntimeClass"})
 KINDS: Mapping[str, ResourceInfo] = {f"{kind.api_version}/{kind.kind}": kind for kind in built_in().all()}
 METHODS: Mapping[str, tuple[str, str]] = {
@@ -61,15 +61,15 @@ async def test_results_match_kube_apiserver(api: Any, name: str) -> None:
 async def prepared(api: Any, name: str) -> Tree:
     """The valid object of a kind as it was sent; it is stored with everything it needs."""
     good: dict[str, Tree] = {}
-    await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    await api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     for tree in yaml.safe_load_all(GOOD.read_text()):
         good.setdefault(f"{tree['apiVersion']}/{tree['kind']}", tree)
         if f"{tree['apiVersion']}/{tree['kind']}" in BESIDE:
-            await api.ask("POST", collection(f"{tree['apiVersion']}/{tree['kind']}"), in_namespace(tree))
+            await api.post(collection(f"{tree['apiVersion']}/{tree['kind']}"), in_namespace(tree))
     for account in ("default", "robot"):
-        await api.ask("POST", collection("v1/ServiceAccount"), {"metadata": {"name": account}})
+        await api.post(collection("v1/ServiceAccount"), {"metadata": {"name": account}})
     tree = in_namespace(good[name])
-    await api.ask("POST", collection(name), tree)
+    await api.post(collection(name), tree)
     return tree
 
 
