@@ -289,8 +289,8 @@ class PodDevices:
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """Return whether all binding conditions of a claim's devices are met."""
-    return all(
+    """Return whether a claim is allocated and all binding conditions of its devices are met."""
+    return claim.status.allocation is not None and all(
         all(_is_true(claim, one, condition) for condition in one.binding_conditions) for one in devices_of(claim)
     )
 
