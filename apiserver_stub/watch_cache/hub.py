@@ -79,12 +79,12 @@ class Hub:
         return Counter(stream.target.resource for stream in streams)
 
     def end(self, resource: str, api_version: str) -> None:
-        """End the streams of a resource in one version, because it is no longer served or has changed. Clients can
-        resume.
+        """End the streams of a resource in one version, because it is no longer served or has changed. They send the
+        events of the changes so far; clients can resume.
         """
         for stream in tuple(self._streams.values()):
             if (stream.target.resource, stream.target.api_version) == (resource, api_version):
-                stream.end()
+                stream.finish()
 
     def join(self, resource: str, stream: WatchStream) -> None:
         """Wake `stream` at the next change of `resource` that may concern it. It must have seen all existing

@@ -127,6 +127,11 @@ class WatchStream(AsyncIterator[bytes]):
         self._watcher.end()
         self.wake()
 
+    def finish(self) -> None:
+        """End the stream after the events of the changes so far; a waiting reader is woken."""
+        self._watcher.finish()
+        self.wake()
+
     def wake(self) -> None:
         """Wake the reader: there may be events to send."""
         if self._waiter is not None and not self._waiter.done():
@@ -222,6 +227,10 @@ class ConvertingStream(WatchStream):
         super().__init__(hub, resource, watcher, offload)
         self._converting = watcher
         self._converter = converter
+
+    def finish(self) -> None:
+        """End the stream now: its version may have no converter any more."""
+        self.end()
 
     async def _pause(self) -> None:
         unconverted = self._converting.unconverted

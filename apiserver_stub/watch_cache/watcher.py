@@ -185,6 +185,7 @@ class Watcher:
         self._keep: Callable[[bytes], None] = _nothing
         self.work: Callable[[], bytes] | None = None
         self.ended = False
+        self._last: int | None = None  # the position after which it ends
         self._position, self._revision = self._history.end, cache.revision
         self._place()
 
@@ -213,6 +214,11 @@ class Watcher:
         """Return whether nothing can be sent before another change or `deadline`."""
         through = self._initial is None and self._position == self._history.end and self.work is None
         return through and not self._refusal and not self.ended
+
+    def finish(self) -> None:
+        """End after the events of the changes so far."""
+        self._last = self._history.end
+        self._end_if_finished()
 
     def end(self) -> None:
         """End without further events."""
@@ -249,8 +255,15 @@ class Watcher:
             return self.give_up(refusal)
         self._target.represent.keep()
         if now >= self.deadline:
-            return chunk + self._due(now)
+            chunk += self._due(now)
+        self._end_if_finished()
         return chunk
+
+    def _end_if_finished(self) -> None:
+        if self._last is None or self._position < self._last:
+            return
+        if self._initial is None and self.work is None and self._refusal is None:
+            self.end()
 
     def skip_all(self) -> None:
         """Skip all changes: none of them is selected."""

@@ -222,16 +222,17 @@ async def test_closing_the_hub_ends_current_and_new_streams(cluster: Cluster) ->
 
 async def test_streams_of_one_resource_version_can_be_ended(cluster: Cluster) -> None:
     ended, kept = cluster.watch(start=1), cluster.hub.open("pods", "v2", "Pod", WatchOptions(start=1))
-    await cluster.put("ns/a")
     await ready()
+    for name in ("ns/a", "ns/b"):
+        await cluster.put(name)
     cluster.hub.end("pods", "v1")
     cluster.hub.end("nodes", "v2")
     await ready()
-    assert (ended.ended, ended.short) == (True, ["ADDED a 2"])
-    assert json.loads(await anext(kept))["object"]["metadata"]["name"] == "a"
+    assert (ended.ended, ended.short) == (True, ["ADDED a 2", "ADDED b 3"])
+    assert json.loads((await anext(kept)).splitlines()[0])["object"]["metadata"]["name"] == "a"
     later = cluster.watch(start=1)
     await ready()
-    assert (later.ended, later.short) == (False, ["ADDED a 2"])
+    assert (later.ended, later.short) == (False, ["ADDED a 2", "ADDED b 3"])
 
 
 async def test_close_ends_the_reader_and_cleans_up(cluster: Cluster) -> None:
