@@ -1,12 +1,12 @@
 """The hub of all watches. Publishing a change calls the streams that it may concern and copies nothing.
 
-One task notifies the called streams in slices between requests (`fair_loop`). While it is busy, changes collect, and a
-stream sends all that it has missed together.
+One task notifies the called streams in rounds, in slices between requests (`fair_loop`). Between two rounds changes
+collect, and a stream sends all that it has missed together.
 """
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,7 @@ from controller_manager.common.base.fair_loop import Share, give_way, share_besi
 from controller_manager.common.base.tasks import spawn
 
 _WOKEN = 32  # readers woken per loop iteration
+_EACH, _LONGEST = 0.0001, 0.05  # seconds per stream of a round until the next round, and at most
 
 
 class Hub:
@@ -36,8 +37,9 @@ class Hub:
         self._streams: WeakValueDictionary[int, WatchStream] = WeakValueDictionary()
         self._numbers = count()
         self._closed = False
-        self._called: deque[WatchStream] = deque()
+        self._called: list[WatchStream] = []
         self._is_notifying = False
+        self._next_round = 0.0  # loop time at which the next round may begin
         self._share: Share | None = None
         cache.subscribe(self._publish)
 
@@ -124,20 +126,33 @@ class Hub:
             spawn(self._notify_called(), name="events of watches")
 
     async def _notify_called(self) -> None:
-        """Notify the called streams between requests; those far behind without waiting for requests."""
+        """Notify the called streams in rounds. Streams called after a round began wait for the next one and send
+        several changes together: without the interval, a third fewer GETs pass beside 400 watchers.
+        """
+        loop = asyncio.get_running_loop()
         if self._share is not None:
             self._share.enter()
-        woken = 0
         try:
             while self._called:
-                if self._called[0].is_late or woken >= _WOKEN:
-                    woken = 0
-                    await asyncio.sleep(0)
-                else:
-                    await give_way()
-                woken += not self._called.popleft().speak()
+                if self._next_round > loop.time():
+                    await asyncio.sleep(self._next_round - loop.time())
+                called, self._called = self._called, []
+                if self._share is not None:
+                    self._next_round = loop.time() + min(len(called) * _EACH, _LONGEST)
+                await self._notify_each(called)
         finally:  # a defect of one stream must not stop all others
             self._is_notifying = False
+
+    async def _notify_each(self, called: Iterable[WatchStream]) -> None:
+        """Notify streams between requests; those far behind without waiting for requests."""
+        woken = 0
+        for stream in called:
+            if stream.is_late or woken >= _WOKEN:
+                woken = 0
+                await asyncio.sleep(0)
+            else:
+                await give_way()
+            woken += not stream.speak()
 
 
 class _Waiting:

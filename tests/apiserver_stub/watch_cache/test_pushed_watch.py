@@ -115,11 +115,25 @@ async def test_streams_send_changes_that_collected_together(cluster: Cluster) ->
     await ready()
     for name in ("a", "b", "c"):
         await cluster.put(f"ns/{name}")
-    while not all(len(seen.short) == 3 for seen in watches):  # noqa: ASYNC110 - there is no event to wait for
-        await asyncio.sleep(0)
+    await asyncio.sleep(1)
     assert watches[-1].short == ["ADDED a 2", "ADDED b 3", "ADDED c 4"]
     assert len(watches[-1].chunks) == 1
     assert len({id(seen.chunks[-1]) for seen in watches[-20:]}) == 1, "they share the bytes"
+
+
+async def test_changes_after_a_round_wait_for_the_next_one(cluster: Cluster) -> None:
+    Share(Slices(asyncio.get_running_loop())).enter()
+    watches = [pushed(cluster, start=1) for _ in range(100)]
+    await ready()
+    await cluster.put("ns/a")
+    while not watches[0].chunks:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0)
+    for name in ("b", "c"):
+        await cluster.put(f"ns/{name}")
+    await asyncio.sleep(0.009)  # a round of 100 streams takes 10 ms at least
+    assert len(watches[0].chunks) == 1
+    await asyncio.sleep(0.01)
+    assert [chunk.count(b"\n") for chunk in watches[0].chunks] == [1, 2]
 
 
 async def test_streams_give_way_to_requests_between_pushes(cluster: Cluster) -> None:
