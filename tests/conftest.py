@@ -105,8 +105,8 @@ def needs_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:  # a name that pytest 8.3 lacks
-    """Say how many tests were left out, and for want of what."""
+    """Report how many tests were left out, and which programs are missing."""
     reasons = (str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", ()) if len(one.longrepr) == 3)
     counted = Counter(reason.removeprefix("Skipped: needs ") for reason in reasons if "needs " in reason)
     for programs, number in counted.items():
-        terminalreporter.write_line(f"LEFT OUT: {number} tests, for want of {programs}", yellow=True, bold=True)
+        terminalreporter.write_line(f"LEFT OUT: {number} tests, missing programs: {programs}", yellow=True, bold=True)

@@ -56,7 +56,7 @@ class Member:
             self.process.wait()
 
     def leads(self) -> bool:
-        """Tell whether this is the leader of the members."""
+        """Return whether this is the leader of the members."""
         try:
             ask = urllib.request.Request(f"{self.url}/v3/maintenance/status", data=b"{}", method="POST")
             with urllib.request.urlopen(ask, timeout=1) as answer:

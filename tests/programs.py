@@ -109,7 +109,7 @@ def _lines(text: str) -> Iterator[str]:
 
 if __name__ == "__main__":
     install()
-    if told := sentence(missing()):
-        print(f"\n{told}\n", file=sys.stderr)
+    if problem := sentence(missing()):
+        print(f"\n{problem}\n", file=sys.stderr)
         if os.environ.get("CI"):
             sys.exit(1)

@@ -150,8 +150,10 @@ class ClusterUp:
     def ask(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """The output of kubectl, which may fail."""
         command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
-        told = {**os.environ, **SHORT_LIVED}
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
+        environment = {**os.environ, **SHORT_LIVED}
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=environment
+        )
 
     def pid(self, name: str) -> int:
         """The pid of one child, by its place in the command line."""
@@ -259,8 +261,8 @@ def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
     def start(*arguments: str, editor: str = "false") -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE
         command = ["kubectl", *arguments]  # kubectl names its field managers after this name
-        told = {**environment, "KUBE_EDITOR": editor}
-        return subprocess.Popen(command, executable=program, env=told, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        shown = {**environment, "KUBE_EDITOR": editor}
+        return subprocess.Popen(command, executable=program, env=shown, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     return start
 

@@ -11,17 +11,17 @@ import helm_sdkpy
 async def main(kubeconfig: str, namespace: str, chart: str, cases: str) -> dict[str, Any]:
     """`cases` holds values by release name, as JSON."""
     helm = helm_sdkpy.Configuration(namespace=namespace, kubeconfig=kubeconfig)
-    told: dict[str, Any] = {"lint": await helm_sdkpy.Lint(helm).run(chart)}
+    shown: dict[str, Any] = {"lint": await helm_sdkpy.Lint(helm).run(chart)}
     for name, values in json.loads(cases).items():
         try:
             done = await helm_sdkpy.Install(helm).run(
                 name, chart, values, wait=False, disable_openapi_validation=False, server_side_apply=True
             )
         except helm_sdkpy.HelmError as error:
-            told[name] = {"error": str(error)}
+            shown[name] = {"error": str(error)}
         else:
-            told[name] = {"manifest": done.get("manifest", ""), "notes": done.get("info", {}).get("notes", "")}
-    return told
+            shown[name] = {"manifest": done.get("manifest", ""), "notes": done.get("info", {}).get("notes", "")}
+    return shown
 
 
 if __name__ == "__main__":

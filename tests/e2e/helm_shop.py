@@ -57,21 +57,21 @@ async def main(kubeconfig: str, namespace: str) -> dict[str, Any]:
     """Install, upgrade with valid, invalid and conflicting values, uninstall, adopt what remained."""
     with config.new_client_from_config(config_file=kubeconfig) as api:
         shop = Shop(api, kubeconfig, namespace)
-        told: dict[str, Any] = {"install": await shop.install("a"), "installed": shop.configs()}
+        shown: dict[str, Any] = {"install": await shop.install("a"), "installed": shop.configs()}
         key = shop.key()
-        told |= {"upgrade": await shop.upgrade({"replicas": 3}), "upgraded": shop.configs()}
-        told["lookup"] = shop.key() == key
-        told |= {"bad": await shop.upgrade({"flag": "not a label"}), "after bad": shop.replicas()}
-        told["status"] = (await helm_sdkpy.Status(shop.helm).run("a"))["info"]["status"]
+        shown |= {"upgrade": await shop.upgrade({"replicas": 3}), "upgraded": shop.configs()}
+        shown["lookup"] = shop.key() == key
+        shown |= {"bad": await shop.upgrade({"flag": "not a label"}), "after bad": shop.replicas()}
+        shown["status"] = (await helm_sdkpy.Status(shop.helm).run("a"))["info"]["status"]
         patch = {"spec": {"replicas": 9}}
         shop.apps.patch_namespaced_deployment("shop", namespace, patch, field_manager="somebody")
-        told |= {"contested": await shop.upgrade({"replicas": 4}), "after contest": shop.replicas()}
-        told |= {"forced": await shop.upgrade({"replicas": 4}, force_conflicts=True), "after force": shop.replicas()}
+        shown |= {"contested": await shop.upgrade({"replicas": 4}), "after contest": shop.replicas()}
+        shown |= {"forced": await shop.upgrade({"replicas": 4}, force_conflicts=True), "after force": shop.replicas()}
         await shop.uninstall("a")
-        told["left"] = sorted(shop.configs())
-        told["not ours"] = await shop.install("b")
-        told["taken over"] = await shop.install("b", take_ownership=True)
-        return told
+        shown["left"] = sorted(shop.configs())
+        shown["not ours"] = await shop.install("b")
+        shown["taken over"] = await shop.install("b", take_ownership=True)
+        return shown
 
 
 if __name__ == "__main__":

@@ -64,8 +64,10 @@ class Person:
 
     def ask(self, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.kubeconfig}", *words)
-        told = {**os.environ, **SHORT_LIVED}
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=told)
+        environment = {**os.environ, **SHORT_LIVED}
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=60, env=environment
+        )
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
         """The output of kubectl, which must succeed."""

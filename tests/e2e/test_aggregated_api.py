@@ -31,8 +31,8 @@ def metadata(name: str, **labels: str) -> dict[str, Any]:
 
 
 def pod(name: str) -> dict[str, Any]:
-    told = {"metadata": {**metadata(name, app="web"), "namespace": "default"}, **TIMES}
-    return {**told, "containers": [{"name": "c", "usage": USAGE}]}
+    shown = {"metadata": {**metadata(name, app="web"), "namespace": "default"}, **TIMES}
+    return {**shown, "containers": [{"name": "c", "usage": USAGE}]}
 
 
 class MetricsServer(http.server.BaseHTTPRequestHandler):
@@ -51,8 +51,8 @@ class MetricsServer(http.server.BaseHTTPRequestHandler):
         if path == ROOT:
             nodes = {"name": "nodes", "singularName": "", "namespaced": False, "kind": "NodeMetrics", "verbs": VERBS}
             pods = {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": VERBS}
-            told = {"groupVersion": "metrics.k8s.io/v1beta1", "resources": [nodes, pods]}
-            self.respond(200, {"kind": "APIResourceList", "apiVersion": "v1", **told})
+            shown = {"groupVersion": "metrics.k8s.io/v1beta1", "resources": [nodes, pods]}
+            self.respond(200, {"kind": "APIResourceList", "apiVersion": "v1", **shown})
         elif path == f"{ROOT}/nodes":
             items = [{"metadata": metadata(name), **TIMES, "usage": USAGE} for name in ("n1", "n2")]
             self.respond(200, {"kind": "NodeMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items})
@@ -83,8 +83,8 @@ class Cluster:
 
     def kubectl(self, *words: str, stdin: Any = None) -> str:
         command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.server.kubeconfig}", *words)
-        told = json.dumps(stdin) if stdin else ""
-        done = subprocess.run(command, input=told, capture_output=True, text=True, check=False, timeout=60)
+        encoded = json.dumps(stdin) if stdin else ""
+        done = subprocess.run(command, input=encoded, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
 

@@ -89,7 +89,7 @@ CASES = {
 EVENTS = PolicyRule(("",), ("events",), ("create", "patch", "update"))
 INFO = 1  # helm remarks on a chart without an icon
 
-Told = dict[str, dict[str, Any]]
+Releases = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -118,18 +118,18 @@ def custom_values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def releases(server: Any, chart: Path, custom_values: dict[str, Any]) -> Told:
+def releases(server: Any, chart: Path, custom_values: dict[str, Any]) -> Releases:
     cases = {**CASES, "own": {**custom_values, "command": ["greeter"], "image": {"name": "greeter", "digest": DIGEST}}}
     command = [sys.executable, str(HERE / "helm_chart.py"), str(server.kubeconfig), "kube-system", str(chart)]
     done = subprocess.run([*command, json.dumps(cases)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    found: Told = json.loads(done.stdout)
+    found: Releases = json.loads(done.stdout)
     return found
 
 
-def objects(told: Told, release: str) -> dict[tuple[str, str], Any]:
-    assert "error" not in told[release], told[release]
-    trees = [tree for tree in yaml.safe_load_all(told[release]["manifest"]) if tree]
+def objects(rendered: Releases, release: str) -> dict[tuple[str, str], Any]:
+    assert "error" not in rendered[release], rendered[release]
+    trees = [tree for tree in yaml.safe_load_all(rendered[release]["manifest"]) if tree]
     return {(tree["kind"], tree["metadata"]["name"]): tree for tree in trees}
 
 
@@ -137,9 +137,9 @@ def rules_of(role: Any) -> list[tuple[Iterable[str], Iterable[str], Iterable[str
     return [(tuple(one["apiGroups"]), tuple(one["resources"]), tuple(one["verbs"])) for one in role["rules"]]
 
 
-def permissions(told: Told, release: str, name: str) -> dict[str, list[Any]]:
+def permissions(rendered: Releases, release: str, name: str) -> dict[str, list[Any]]:
     """The rules of the roles of that name, by namespace."""
-    trees = [tree for tree in yaml.safe_load_all(told[release]["manifest"]) if tree]
+    trees = [tree for tree in yaml.safe_load_all(rendered[release]["manifest"]) if tree]
     roles = [tree for tree in trees if tree["kind"].endswith("Role") and tree["metadata"]["name"] == name]
     return {role["metadata"].get("namespace", ""): rules_of(role) for role in roles}
 
@@ -151,19 +151,19 @@ def declared_rules(rules: Iterable[PolicyRule]) -> dict[str, list[Any]]:
     return found
 
 
-def test_helm_lint_reports_no_problem(releases: Told) -> None:
+def test_helm_lint_reports_no_problem(releases: Releases) -> None:
     lint = releases["lint"]
     assert lint["TotalChartsLinted"] == 1
     assert not lint["Errors"]
     assert [one["Severity"] for one in lint["Messages"]] == [INFO]
 
 
-def test_server_stores_rendered_objects(releases: Told, kubectl: Callable[..., str]) -> None:
+def test_server_stores_rendered_objects(releases: Releases, kubectl: Callable[..., str]) -> None:
     for kind, name in objects(releases, "plain"):
         assert kubectl("get", kind.lower(), name, "-n", "kube-system", "-o", "name").strip()
 
 
-def test_plain_release_runs_replicas_as_nobody(releases: Told) -> None:
+def test_plain_release_runs_replicas_without_privileges(releases: Releases) -> None:
     found = objects(releases, "plain")
     deployment = found["Deployment", "plain"]["spec"]
     pod, (container,) = deployment["template"]["spec"], deployment["template"]["spec"]["containers"]
@@ -184,7 +184,7 @@ def test_plain_release_runs_replicas_as_nobody(releases: Told) -> None:
     assert not any(kind == "ConfigMap" and name.endswith("dashboard") for kind, name in found)
 
 
-def test_default_release_runs_no_upstream_controllers(releases: Told) -> None:
+def test_default_release_runs_no_upstream_controllers(releases: Releases) -> None:
     found = objects(releases, "idle")
     assert found["Deployment", "idle"]["spec"]["replicas"] == 0
     assert ("PodDisruptionBudget", "idle") not in found
@@ -194,13 +194,13 @@ def test_default_release_runs_no_upstream_controllers(releases: Told) -> None:
     assert "--set 'controllers={" in notes
 
 
-def test_notes_name_conflicting_components(releases: Told) -> None:
+def test_notes_name_conflicting_components(releases: Releases) -> None:
     assert "A kube-controller-manager of this cluster must not run * as well" in releases["plain"]["notes"]
     assert "It competes with kube-controller-manager for one lease" in releases["beside"]["notes"]
     assert "kube-controller-manager" not in releases["own"]["notes"]
 
 
-def test_custom_program_runs_with_its_own_permissions(releases: Told) -> None:
+def test_custom_program_runs_with_its_own_permissions(releases: Releases) -> None:
     found = objects(releases, "own")
     assert found["Deployment", "own"]["spec"]["replicas"] == 2
     (container,) = found["Deployment", "own"]["spec"]["template"]["spec"]["containers"]
@@ -211,16 +211,16 @@ def test_custom_program_runs_with_its_own_permissions(releases: Told) -> None:
 
 
 @pytest.mark.parametrize("release", ["plain", "full"])
-def test_rendered_command_line_is_accepted_by_the_manager(releases: Told, release: str) -> None:
+def test_rendered_command_line_is_accepted_by_the_manager(releases: Releases, release: str) -> None:
     (container,) = objects(releases, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
     settings = flag_set(installed()).parse(container["args"]).settings()
     assert settings["leader-elect-resource-namespace"] == "kube-system"
     assert settings["leader-elect-resource-name"] == (EVERYTHING["leaseName"] if release == "full" else release)
 
 
-def running(told: Told, release: str) -> list[AnySpec]:
+def running(rendered: Releases, release: str) -> list[AnySpec]:
     """The controllers of a manager with the command line of a release, without a cloud."""
-    (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
+    (container,) = objects(rendered, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
     return [spec for spec in choose(installed(), flag_set(installed()).parse(container["args"])) if not spec.cloud]
 
 
@@ -229,7 +229,7 @@ def by_group(rules: Iterable[tuple[Iterable[str], Iterable[str], Iterable[str]]]
 
 
 @pytest.mark.parametrize("release", ["plain", "beside", "gated", "ungated"])
-def test_combined_role_equals_declared_permissions(releases: Told, release: str) -> None:
+def test_combined_role_equals_declared_permissions(releases: Releases, release: str) -> None:
     found, specs = objects(releases, release), running(releases, release)
     declared = declared_rules([rule for spec in specs for rule in spec.rbac])
     assert permissions(releases, release, f"{release}-controllers") == {"": [], **declared}
@@ -239,23 +239,23 @@ def test_combined_role_equals_declared_permissions(releases: Told, release: str)
     assert not any(name.startswith(f"{release}:") for _, name in found)
 
 
-def test_roles_of_gated_controllers_follow_gates_and_flags(releases: Told) -> None:
+def test_roles_of_gated_controllers_follow_gates_and_flags(releases: Releases) -> None:
     gated, plain = ({spec.name for spec in running(releases, release)} for release in ("gated", "plain"))
     assert {"node-ipam-controller", "storageversion-garbage-collector-controller", "scheduler"} <= gated - plain
     rules = permissions(releases, "gated", "gated-controllers")[""]
     assert any("devicetaintrules/status" in resources for _, resources, _ in rules)
 
 
-def test_idle_release_has_no_roles_of_controllers(releases: Told) -> None:
+def test_idle_release_has_no_roles_of_controllers(releases: Releases) -> None:
     assert permissions(releases, "idle", "idle-controllers") == {"": []}
 
 
-def test_arguments_that_roles_cannot_follow_are_rejected(releases: Told) -> None:
+def test_arguments_that_roles_cannot_follow_are_rejected(releases: Releases) -> None:
     for release in ("hidden-controllers", "hidden-gates"):
         assert "extraArgs" in releases[release]["error"]
 
 
-def test_network_policy_allows_only_the_secure_port(releases: Told) -> None:
+def test_network_policy_allows_only_the_secure_port(releases: Releases) -> None:
     plain = objects(releases, "plain")["NetworkPolicy", "plain"]["spec"]
     assert plain["ingress"] == [{"ports": [{"port": "https", "protocol": "TCP"}]}]
     assert plain["policyTypes"] == ["Ingress"]
@@ -267,7 +267,7 @@ def test_network_policy_allows_only_the_secure_port(releases: Told) -> None:
     assert ("NetworkPolicy", "beside") not in objects(releases, "beside")
 
 
-def test_separate_controllers_have_own_accounts_and_roles(releases: Told) -> None:
+def test_separate_controllers_have_own_accounts_and_roles(releases: Releases) -> None:
     found, specs = objects(releases, "full"), running(releases, "full")
     assert ("ClusterRole", "full-controllers") not in found
     assert {name for kind, name in found if kind == "ClusterRole" and ":" in name} == {
@@ -283,7 +283,7 @@ def test_separate_controllers_have_own_accounts_and_roles(releases: Told) -> Non
     assert tokens["resourceNames"] == sorted({spec.account for spec in specs} - {""})
 
 
-def test_sharing_replicas_may_write_only_their_leases(releases: Told) -> None:
+def test_sharing_replicas_may_write_only_their_leases(releases: Releases) -> None:
     found = objects(releases, "shared")
     (container,) = found["Deployment", "shared"]["spec"]["template"]["spec"]["containers"]
     parsed = flag_set(installed()).parse(container["args"])
@@ -296,7 +296,7 @@ def test_sharing_replicas_may_write_only_their_leases(releases: Told) -> None:
     assert any(one["verbs"] == ["list"] for one in found["Role", "shared"]["rules"])
 
 
-def test_every_binding_names_a_role_of_the_release(releases: Told) -> None:
+def test_every_binding_names_a_role_of_the_release(releases: Releases) -> None:
     for release in ("plain", "full"):
         found = objects(releases, release)
         bound = {
@@ -307,7 +307,7 @@ def test_every_binding_names_a_role_of_the_release(releases: Told) -> None:
         assert bound - set(found) == {("Role", "extension-apiserver-authentication-reader")}
 
 
-def test_full_release_has_all_requested_parts(releases: Told) -> None:
+def test_full_release_has_all_requested_parts(releases: Releases) -> None:
     found = objects(releases, "full")
     pod = found["Deployment", "full"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
@@ -330,18 +330,18 @@ def test_full_release_has_all_requested_parts(releases: Told) -> None:
     assert dashboard == json.loads((CHART / "dashboard.json").read_text())
 
 
-def test_single_replica_has_no_disruption_budget(releases: Told) -> None:
+def test_single_replica_has_no_disruption_budget(releases: Releases) -> None:
     assert ("PodDisruptionBudget", "single") not in objects(releases, "single")
 
 
-def test_invalid_and_unknown_values_are_rejected(releases: Told) -> None:
+def test_invalid_and_unknown_values_are_rejected(releases: Releases) -> None:
     assert "replicas" in releases["wrong"]["error"]
     assert "replica" in releases["unknown"]["error"]
     assert "digest" in releases["badly-pinned"]["error"]
 
 
 @pytest.mark.needs("promtool")
-def test_promtool_accepts_rendered_alerts(releases: Told, tmp_path: Path) -> None:
+def test_promtool_accepts_rendered_alerts(releases: Releases, tmp_path: Path) -> None:
     rule = yaml.safe_load(objects(releases, "full")["ConfigMap", "full-operator"]["data"]["prometheusrule.yaml"])
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))

@@ -243,8 +243,8 @@ def test_second_cluster_up_on_same_folder_changes_nothing(cluster: ClusterUp) ->
     ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
     done = subprocess.run((*command, *ports), capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    told = rf"cluster-up: --data-dir: .* is in use by another cluster-up \(process {cluster.process.pid}\); .*\n"
-    assert re.fullmatch(told, done.stderr)
+    shown = rf"cluster-up: --data-dir: .* is in use by another cluster-up \(process {cluster.process.pid}\); .*\n"
+    assert re.fullmatch(shown, done.stderr)
     assert {file: file.read_bytes() for file in before} == before
     assert "default" in cluster.kubectl("get", "namespaces", "-o", "name")
 

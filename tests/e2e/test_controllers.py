@@ -29,8 +29,8 @@ class User:
     def run(self, *words: str, stdin: Tree | None = None, config: str = "") -> subprocess.CompletedProcess[str]:
         config = config or str(self.folder / "admin.kubeconfig")
         command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={config}", *words)
-        told = json.dumps(stdin) if stdin else ""
-        return subprocess.run(command, input=told, capture_output=True, text=True, check=False, timeout=60)
+        encoded = json.dumps(stdin) if stdin else ""
+        return subprocess.run(command, input=encoded, capture_output=True, text=True, check=False, timeout=60)
 
     def kubectl(self, *words: str, stdin: Tree | None = None) -> str:
         done = self.run(*words, stdin=stdin)

@@ -40,8 +40,13 @@ class Operator:
     """The operator `boat_operator.py`, and its output over all restarts."""
 
     def __init__(self, server: Any, group: str, folder: Path, *flags: str) -> None:
-        told = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(server.kubeconfig), "GROUP": group}
-        self._environment = told
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "KUBECONFIG": str(server.kubeconfig),
+            "GROUP": group,
+        }
+        self._environment = environment
         self._flags = flags
         self._readers: list[threading.Thread] = []
         self._heard = threading.Condition()

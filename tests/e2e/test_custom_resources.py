@@ -47,8 +47,8 @@ def fleet(boats: str, kubectl: Kubectl, namespace: str) -> Kubectl:
     """kubectl in the namespace of one boat, `anna`; resources are called `boats` and `bo` of the test's group."""
 
     def run(*words: str, **more: Any) -> str:
-        told = [word.replace("boats", f"boats.{boats}").replace("bo/", f"bo.{boats}/") for word in words]
-        return kubectl(*told, "-n", namespace, **more)
+        shown = [word.replace("boats", f"boats.{boats}").replace("bo/", f"bo.{boats}/") for word in words]
+        return kubectl(*shown, "-n", namespace, **more)
 
     assert run("apply", "-f", "-", stdin=boat(boats, "anna")).endswith(f"boat.{boats}/anna created")
     return run
@@ -67,9 +67,9 @@ class TestKubectl:
         row = kubectl("api-resources", f"--api-group={boats}", "--no-headers").split()
         assert row == ["boats", "bo", f"{boats}/v1", "true", "Boat"]
         assert kubectl("api-resources", "--categories=fleet", "-o", "name", f"--api-group={boats}") == f"boats.{boats}"
-        told = kubectl("explain", f"boats.{boats}.spec")
-        assert "The boat as she should be." in told
-        assert "size\t<integer> -required-" in told
+        output = kubectl("explain", f"boats.{boats}.spec")
+        assert "The boat as she should be." in output
+        assert "size\t<integer> -required-" in output
         assert "How many people she takes." in kubectl("explain", f"boats.{boats}.spec.size")
 
     def test_apply_reports_validation_errors(self, boats: str, kubectl_error: Kubectl, namespace: str) -> None:
@@ -100,8 +100,8 @@ class TestKubectl:
 
         kubectl(*words("a"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 9}]))
         kubectl(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "fore", "height": 5}]))
-        told = kubectl_error(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 8}]))
-        assert 'conflict with "a": .spec.masts[name="main"].height' in told
+        error = kubectl_error(*words("b"), stdin=boat(boats, "eva", masts=[{"name": "main", "height": 8}]))
+        assert 'conflict with "a": .spec.masts[name="main"].height' in error
         kubectl(*words("a"), stdin=boat(boats, "eva"))
         shown = json.loads(kubectl("get", f"boats.{boats}", "eva", "-n", namespace, "-o", "json"))
         assert shown["spec"]["masts"] == [{"name": "fore", "height": 5}]
@@ -160,9 +160,9 @@ def test_helm(server: Any, group: str, kubectl: Kubectl, namespace: str, tmp_pat
     command = [sys.executable, str(HERE / "helm_crd_chart.py"), str(server.kubeconfig), namespace, str(chart), group]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["sizes"] == [{"anna": 3}, {"anna": 5}, {}]
-    assert "spec.size in body should be greater than or equal to 1" in told["bad"]
+    output = json.loads(done.stdout)
+    assert output["sizes"] == [{"anna": 3}, {"anna": 5}, {}]
+    assert "spec.size in body should be greater than or equal to 1" in output["bad"]
     assert kubectl("get", "crd", f"boats.{group}", "-o", "name").endswith(f"/boats.{group}")
 
 
@@ -200,12 +200,12 @@ def test_dynamic_client(server: Any, boats: str, namespace: str, tmp_path: Path)
                 content_type="application/merge-patch+json",
             )
         resource.delete(name="anna", namespace=namespace)
-        told = [
+        events = [
             (event["type"], event["object"].spec.size, event["object"].spec.crew)
             for event in resource.watch(namespace=namespace, resource_version=version, timeout=1)
         ]
         last = ("MODIFIED", 6, 2)
-        assert told == [("MODIFIED", 6, 0), last, last, ("DELETED", 6, 2)]
+        assert events == [("MODIFIED", 6, 0), last, last, ("DELETED", 6, 2)]
 
 
 def test_lightkube(server: Any, group: str, namespace: str) -> None:

@@ -200,8 +200,8 @@ def test_client_certificates_authenticate(control: Control, connect: Callable[..
     jane = connect(client(control.authority, "jane"))
     assert jane.ask() == 200
     assert jane.ask("/metrics", "X-Remote-User: system:anonymous", "X-Remote-Group: system:unauthenticated") == 200
-    nobody = connect(client(control.authority, "system:anonymous"))
-    assert nobody.ask() == 403
+    anonymous = connect(client(control.authority, "system:anonymous"))
+    assert anonymous.ask() == 403
 
 
 @pytest.mark.parametrize("ca", [OTHERS, make_ca("client-ca")], ids=["unknown", "of the same name"])

@@ -287,12 +287,12 @@ async def check_history(servers: list[Server], watchers: list[Watcher], load: Lo
         revisions = [revision for revision, _, _ in watcher.events]
         assert revisions == sorted(set(revisions))
         assert load.acknowledged <= set(watcher.events)
-        told: dict[str, int] = {}
+        found: dict[str, int] = {}
         for revision, kind, name in watcher.events:
-            told.pop(name, None)
+            found.pop(name, None)
             if kind != "DELETED":
-                told[name] = revision
-        assert told == {name: revision for name, revision in there.items() if name in told or revision <= newest}
+                found[name] = revision
+        assert found == {name: revision for name, revision in there.items() if name in found or revision <= newest}
     assert len({tuple(watcher.events) for watcher in watchers}) == 1
     assert len(load.acknowledged) > 50
     await check_allocations(servers[1], load)

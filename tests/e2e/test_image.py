@@ -1,4 +1,4 @@
-"""The Dockerfile: its files suffice for the build, and the process runs as nobody without writing."""
+"""The Dockerfile: its files suffice for the build, and the process runs without privileges and without writing."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-NOBODY = 65532
+UNPRIVILEGED = 65532
 
 
 def instructions(word: str) -> list[list[str]]:
@@ -41,8 +41,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_image_runs_as_user_nobody() -> None:
-    assert instructions("USER") == [[f"{NOBODY}:{NOBODY}"]]
+def test_image_runs_without_privileges() -> None:
+    assert instructions("USER") == [[f"{UNPRIVILEGED}:{UNPRIVILEGED}"]]
     assert instructions("ENTRYPOINT") == [['["cluster-controller-manager"]']]
     assert instructions("EXPOSE") == [["10257"]]
 
@@ -55,7 +55,7 @@ def test_data_files_are_in_the_package(installed: Path) -> None:
     assert not missing
 
 
-def test_installed_program_runs_as_nobody_without_writing(installed: Path, tmp_path: Path) -> None:
+def test_installed_program_runs_unprivileged_without_writing(installed: Path, tmp_path: Path) -> None:
     """Without a bytecode cache, a home or a writable folder."""
     os.chmod(tmp_path, 0o555)
     paths = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))
@@ -68,7 +68,7 @@ def test_installed_program_runs_as_nobody_without_writing(installed: Path, tmp_p
         text=True,
         timeout=60,
         check=False,
-        user=NOBODY if os.geteuid() == 0 and readable_by_all(Path(sys.executable)) else None,
+        user=UNPRIVILEGED if os.geteuid() == 0 and readable_by_all(Path(sys.executable)) else None,
     )
     assert done.returncode == 0, done.stderr
     where, *text = done.stdout.splitlines()

@@ -56,15 +56,15 @@ DAILY = (
     ],
 )
 def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) -> None:
-    told = {" ".join(line.split()) for line in kubectl("explain", *arguments).splitlines()}
-    assert lines <= told
+    output = {" ".join(line.split()) for line in kubectl("explain", *arguments).splitlines()}
+    assert lines <= output
 
 
 @pytest.mark.parametrize("path", [*FIRST, *(pytest.param(path, marks=pytest.mark.long) for path in DAILY)])
 def test_explain_describes_common_fields(kubectl: Kubectl, path: str) -> None:
-    told = kubectl("explain", path)
-    assert "DESCRIPTION:" in told
-    assert [before for before, line in pairwise(told.splitlines()) if "<no description>" in line] == []
+    output = kubectl("explain", path)
+    assert "DESCRIPTION:" in output
+    assert [before for before, line in pairwise(output.splitlines()) if "<no description>" in line] == []
 
 
 def test_explain_of_unknown_field_fails(kubectl_error: Kubectl) -> None:

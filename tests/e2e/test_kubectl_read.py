@@ -374,6 +374,6 @@ def test_server_information_commands(kubectl: Kubectl, kubectl_error: Kubectl, s
 
 
 def test_unknown_token_is_unauthorized(kubectl_error: Kubectl, server: Any) -> None:
-    nobody = ("--kubeconfig=/dev/null", "--insecure-skip-tls-verify", f"--server={server.url}")
-    said = kubectl_error(*nobody, "--token=guessed", "get", "--raw", "/api/v1/pods")
+    anonymous = ("--kubeconfig=/dev/null", "--insecure-skip-tls-verify", f"--server={server.url}")
+    said = kubectl_error(*anonymous, "--token=guessed", "get", "--raw", "/api/v1/pods")
     assert said == "error: You must be logged in to the server (Unauthorized)"

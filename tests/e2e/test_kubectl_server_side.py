@@ -81,10 +81,10 @@ def test_conflicts_are_reported_and_can_be_forced(apply, owners, kubectl_error, 
     apply(WEB)
     kubectl("scale", "deployment/web", "-n", namespace, "--replicas=4")
     kubectl("set", "image", "deployment/web", "-n", namespace, "web=web:9")
-    told = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
-    assert told.startswith("error: Apply failed with 2 conflicts: ")
-    assert 'conflicts with "kubectl" with subresource "scale" using apps/v1:\n- .spec.replicas\n' in told
-    assert f'conflicts with "kubectl-set" using apps/v1:\n- {IMAGE}\n' in told
+    error = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
+    assert error.startswith("error: Apply failed with 2 conflicts: ")
+    assert 'conflicts with "kubectl" with subresource "scale" using apps/v1:\n- .spec.replicas\n' in error
+    assert f'conflicts with "kubectl-set" using apps/v1:\n- {IMAGE}\n' in error
     apply(web(2, "web:2"), "--force-conflicts")
     assert owners().keys() == {("kubectl", "Apply")}
 
@@ -95,8 +95,8 @@ def test_managers_share_equal_fields(apply, owners, kubectl_error, namespace) ->
     found = owners()
     assert found["kubectl", "Apply"] == found["other", "Apply"]
     apply(web(None), "--field-manager=other")
-    told = kubectl_error("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
-    assert told.startswith('error: Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas')
+    error = kubectl_error("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
+    assert error.startswith('error: Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas')
 
 
 def test_client_side_applied_fields_are_migrated(apply, owners, kubectl, namespace) -> None:
@@ -133,8 +133,8 @@ def test_managed_fields_are_shown_on_request(apply, kubectl, namespace) -> None:
 def test_unknown_field_is_rejected(kubectl_error, namespace) -> None:
     tree = web()
     tree["spec"]["replicaz"] = 3
-    told = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
-    assert ".spec.replicaz: field not declared in schema" in told
+    error = kubectl_error("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
+    assert ".spec.replicaz: field not declared in schema" in error
 
 
 @pytest.mark.since(32)

@@ -45,9 +45,9 @@ async def test_kubernetes_asyncio(api: asynchronous.ApiClient, namespace: str) -
     stream = kubernetes_asyncio.watch.Watch().stream(
         core.list_namespaced_pod, namespace, resource_version=version, timeout_seconds=1
     )
-    told = [(event["type"], event["object"].metadata.labels) async for event in stream]
+    shown = [(event["type"], event["object"].metadata.labels) async for event in stream]
     labels = {"tier": "x", "more": "y"}
-    assert told == [("MODIFIED", {"tier": "x"}), ("MODIFIED", labels), ("MODIFIED", labels), ("DELETED", labels)]
+    assert shown == [("MODIFIED", {"tier": "x"}), ("MODIFIED", labels), ("MODIFIED", labels), ("DELETED", labels)]
     dynamic = await kubernetes_asyncio.dynamic.DynamicClient(api)
     services = await dynamic.resources.get(api_version="v1", kind="Service")
     await services.create(body={"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}, namespace=namespace)
@@ -92,24 +92,24 @@ def test_client_node(server: Any, namespace: str) -> None:
     command = ["node", str(HERE / "node" / "client.mjs"), str(server.kubeconfig), namespace]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told == {
+    output = json.loads(done.stdout)
+    assert output == {
         "created": ["a", True],
         "replaced": {"seen": "yes"},
         "conflict": [409, "Conflict"],
         "patches": [{"k": "2"}, {"k": "2", "m": "3"}, {"m": "3"}],
         "applied": [3, True],
         "scaled": 5,
-        "events": told["events"],
-        "seen": told["seen"],
+        "events": output["events"],
+        "seen": output["seen"],
         "pages": ["b", "c", "d", "e"],
         "missing": [404, 'pods "nobody" not found'],
         "version": "1",
         "groups": True,
     }
-    assert told["events"][0] == ["MODIFIED", "a"]
-    assert told["events"][-2:] == [["ADDED", "b"], ["DELETED", "a"]]
-    assert [told["seen"][0], told["seen"][-1]] == [["add", "a"], ["delete", "a"]]
+    assert output["events"][0] == ["MODIFIED", "a"]
+    assert output["events"][-2:] == [["ADDED", "b"], ["DELETED", "a"]]
+    assert [output["seen"][0], output["seen"][-1]] == [["add", "a"], ["delete", "a"]]
 
 
 @pytest.mark.needs("helm")
@@ -120,10 +120,10 @@ def test_helm(server: Any, namespace: str, kubectl: Callable[..., str], server_s
     command = [sys.executable, str(HERE / "helm_release.py"), str(server.kubeconfig), namespace, str(CHART), side]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["replicas"] == [2, 4, 2]
-    assert [one["info"]["status"] for one in told["history"]] == ["superseded", "superseded", "deployed"]
-    assert told["left"] == []
+    output = json.loads(done.stdout)
+    assert output["replicas"] == [2, 4, 2]
+    assert [one["info"]["status"] for one in output["history"]] == ["superseded", "superseded", "deployed"]
+    assert output["left"] == []
     assert "sh.helm.release" not in kubectl("get", "secrets", "-n", namespace, "-o", "name")
 
 
@@ -133,15 +133,15 @@ def test_helm_hooks_lookups_subcharts_and_conflicts(server: Any, namespace: str)
     command = [sys.executable, str(HERE / "helm_shop.py"), str(server.kubeconfig), namespace]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["install"], told["upgrade"], told["forced"], told["taken over"]) == ("", "", "", "")
+    output = json.loads(done.stdout)
+    assert (output["install"], output["upgrade"], output["forced"], output["taken over"]) == ("", "", "", "")
     lasting = {"kept": {"deployments": "true"}, "till": {"release": "a"}}
-    assert told["installed"] == {**lasting, "hooked": {"revision": "1"}}
-    assert told["upgraded"] == {**lasting, "hooked": {"revision": "2"}}
-    assert told["lookup"] is True
-    assert 'spec.template.labels: Invalid value: "not a label"' in told["bad"]
-    assert (told["after bad"], told["status"]) == (3, "failed")
-    assert told["contested"].endswith('conflict with "somebody" using apps/v1: .spec.replicas')
-    assert (told["after contest"], told["after force"]) == (9, 4)
-    assert told["left"] == ["hooked", "kept"]
-    assert 'key "meta.helm.sh/release-name" must equal "b"' in told["not ours"]
+    assert output["installed"] == {**lasting, "hooked": {"revision": "1"}}
+    assert output["upgraded"] == {**lasting, "hooked": {"revision": "2"}}
+    assert output["lookup"] is True
+    assert 'spec.template.labels: Invalid value: "not a label"' in output["bad"]
+    assert (output["after bad"], output["status"]) == (3, "failed")
+    assert output["contested"].endswith('conflict with "somebody" using apps/v1: .spec.replicas')
+    assert (output["after contest"], output["after force"]) == (9, 4)
+    assert output["left"] == ["hooked", "kept"]
+    assert 'key "meta.helm.sh/release-name" must equal "b"' in output["not ours"]

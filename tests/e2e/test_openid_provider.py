@@ -48,8 +48,8 @@ class Provider:
 
     def login(self, user: str, host: str = "127.0.0.1", client: str = "cluster", **claims: Any) -> str:
         """The id token of a user, by the authorization code flow."""
-        told = json.dumps(claims)
-        self.ask("PUT", f"/users/{quote(user)}", told, {"content-type": "application/json"}, host)
+        text = json.dumps(claims)
+        self.ask("PUT", f"/users/{quote(user)}", text, {"content-type": "application/json"}, host)
         login = {**LOGIN, "client_id": client}
         _, headers = self.ask("POST", f"/oauth2/authorize?{urlencode(login)}", urlencode({"sub": user}), FORM, host)
         code = parse_qs(urlsplit(headers["Location"]).query)["code"][0]

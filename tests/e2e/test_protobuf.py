@@ -191,7 +191,7 @@ def test_list_and_following_watch(ask: Any, kubectl: Kubectl, namespace: str) ->
         kubectl("create", "configmap", name, "-n", namespace)
         size = int.from_bytes(stream.read(4), "big")
         event = dict(fields(stream.read(size)))
-        [(_, told)] = fields(event[2 << 3 | 2])
+        [(_, shown)] = fields(event[2 << 3 | 2])
         assert event[1 << 3 | 2] == b"ADDED"
-        assert decode(told, "", "")["metadata"]["name"] == name
+        assert decode(shown, "", "")["metadata"]["name"] == name
     stream.close()

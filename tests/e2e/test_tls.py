@@ -71,7 +71,7 @@ async def test_server_name_selects_certificate_and_files_reload(server: HTTPServ
     assert subject(await openssl(server, "-servername", "other.test")) == "other"
     write(tmp_path, "main", "renewed")
     async with asyncio.timeout(60):
-        while subject(await openssl(server, "-noservername")) != "renewed":  # noqa: ASYNC110 - nobody tells us
+        while subject(await openssl(server, "-noservername")) != "renewed":  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.2)
     assert subject(await openssl(server, "-servername", "other.test")) == "other"
 

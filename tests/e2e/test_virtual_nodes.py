@@ -51,16 +51,16 @@ def test_deployment_life_cycle(up: ClusterUp) -> None:
 def test_job_completes_and_logs_its_end(up: ClusterUp) -> None:
     up.kubectl("create", "job", "sum", "--image=example.org/sum:1")
     up.kubectl("wait", "--for=condition=complete", "job/sum", f"--timeout={SOON:.0f}s")
-    told = up.kubectl("logs", "job/sum").splitlines()
-    assert told[0] == "simulated: sum starts, of the image example.org/sum:1"
-    assert told[-1] == "simulated: ends with exit code 0"
+    output = up.kubectl("logs", "job/sum").splitlines()
+    assert output[0] == "simulated: sum starts, of the image example.org/sum:1"
+    assert output[-1] == "simulated: ends with exit code 0"
 
 
 def test_exec_on_virtual_node_explains_nothing_runs(up: ClusterUp) -> None:
     up.kubectl("run", "shell", "--image=example.org/shell:1")
     up.kubectl("wait", "--for=condition=ready", "pod/shell", f"--timeout={SOON:.0f}s")
     for command in (("exec", "shell", "--", "ls"), ("port-forward", "shell", "0:80"), ("attach", "shell")):
-        told = up.ask(*command)
-        assert told.returncode == 1
-        assert "this is a virtual node: nothing runs here" in told.stderr
+        output = up.ask(*command)
+        assert output.returncode == 1
+        assert "this is a virtual node: nothing runs here" in output.stderr
     up.kubectl("delete", "pod", "shell", f"--timeout={SOON:.0f}s")

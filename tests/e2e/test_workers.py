@@ -54,7 +54,7 @@ class Processes:
         return 0
 
     async def kill(self, number: int | None) -> None:
-        while not (pid := self.pid(number)):  # noqa: ASYNC110 - processes tell nobody
+        while not (pid := self.pid(number)):  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
 
@@ -213,7 +213,7 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     assert all(pids)
     server.kill()
     async with asyncio.timeout(30):
-        while any(map(_is_alive, pids)):  # noqa: ASYNC110 - processes tell nobody
+        while any(map(_is_alive, pids)):  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.05)
 
 
@@ -281,7 +281,7 @@ async def _serve_an_etcd(server: ApiProcess) -> None:
         Admin(server).ask("GET", f"/api/v1/namespaces/default/configmaps/c{number}")
     await processes.kill(1)
     async with asyncio.timeout(30):
-        while not processes.pid(1):  # noqa: ASYNC110 - processes tell nobody
+        while not processes.pid(1):  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.05)
     assert len(Admin(server).ask("GET", "/api/v1/namespaces/default/configmaps")["items"]) == 4
 

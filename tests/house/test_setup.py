@@ -119,7 +119,11 @@ def test_other(): pass
 
 @pytest.mark.parametrize(
     ("environment", "status", "words"),
-    [({}, 0, "LEFT OUT: 1 tests, for want of chromium"), ({"CI": "true"}, 1, "it ran"), ({"LONG": "1"}, 1, "it ran")],
+    [
+        ({}, 0, "LEFT OUT: 1 tests, missing programs: chromium"),
+        ({"CI": "true"}, 1, "it ran"),
+        ({"LONG": "1"}, 1, "it ran"),
+    ],
 )
 def test_skipped_tests_are_reported(
     root: Path, tmp_path: Path, environment: dict[str, str], status: int, words: str

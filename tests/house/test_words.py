@@ -31,6 +31,13 @@ def test_product_code_has_no_banned_words(root: Path) -> None:
     assert [f"{path.relative_to(root)}:{found}" for path in files for found in _in_python(path.read_text())] == []
 
 
+def test_tests_have_no_banned_words(root: Path) -> None:
+    """Data of tests may have them, names, docstrings and comments not."""
+    files = (path for path in sorted((root / "tests").rglob("*.py")) if path != Path(__file__))
+    found = (f"{path.relative_to(root)}:{word}" for path in files for word in _in_python(path.read_text(), data=False))
+    assert list(found) == []
+
+
 def test_documents_have_no_banned_words(root: Path) -> None:
     files = sorted({path for pattern in DOCUMENTS for path in root.glob(pattern)})
     assert [f"{path.relative_to(root)}:{found}" for path in files for found in _in_lines(path.read_text())] == []
@@ -49,11 +56,14 @@ def test_other_words_are_not_found(source: str) -> None:
     assert list(_in_python(f"{source}\n")) == []
 
 
-def _in_python(source: str) -> Iterator[str]:
-    """Yield `line: word` of names, texts and comments. The method of files that is called `tell` is allowed."""
+def _in_python(source: str, *, data: bool = True) -> Iterator[str]:
+    """Yield `line: word` of names, texts and comments, without `data` of docstrings and comments only. The method of
+    files that is called `tell` is allowed.
+    """
     before = ""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        is_text, is_own_name = token.type in _TEXTS, token.type == tokenize.NAME and before != "."
+        is_text = token.type in _TEXTS and (data or token.string.startswith(('"""', "#")))
+        is_own_name = token.type == tokenize.NAME and before != "."
         if is_text or is_own_name:
             text = token.string if is_text else token.string.replace("_", " ")
             yield from (f"{token.start[0]}: {found[0]}" for found in _WORDS.finditer(text))

@@ -25,7 +25,7 @@ from controller_manager.framework.leader.elector import Elector, LeaderMetrics
 from controller_manager.framework.leader.lease import LeaseTimings
 from tests.pace import slowness
 
-SOMEBODY = Certificate("somebody", ())
+STRANGER = Certificate("somebody", ())
 CONFIGS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 JSON, YAML, APPLY = "application/json", "application/yaml", "application/apply-patch+yaml"
@@ -186,7 +186,7 @@ class MeteredServer:
     def ask(self, method: str, path: str, media: str, body: bytes = b"", accept: str = JSON, **query: str) -> int:
         """The status of a request whose whole answer is read; afterwards `hold` is the longest pause it caused."""
         headers = {"content-type": media, "accept": accept}
-        return self._runner.run(self._ask(Request(method, path, tuple(query.items()), headers, body, SOMEBODY)))
+        return self._runner.run(self._ask(Request(method, path, tuple(query.items()), headers, body, STRANGER)))
 
     async def _ask(self, request: Request) -> int:
         self._last, self.hold = process_time(), 0.0
@@ -401,12 +401,12 @@ async def test_leader_beside_server_keeps_its_lease() -> None:
             way, media, body = BODIES[name]
             path = way.partition(" ")[2]
             headers, dry = {"content-type": media}, (("dryRun", "All"),)
-            answer = await server.handle(Request("POST", path, dry, headers, body, SOMEBODY))
+            answer = await server.handle(Request("POST", path, dry, headers, body, STRANGER))
             assert answer.status in (201, 422)
             assert elector.leads()
 
     runtime = Runtime("test")
-    client = Client(InProcessTransport(server.handle, certificate=SOMEBODY))
+    client = Client(InProcessTransport(server.handle, certificate=STRANGER))
     elector = Elector(client, LEASE, "me", SHORT, runtime, LeaderMetrics(runtime.registry))
     await elector.run(lead)
     await server.stop()

@@ -342,9 +342,9 @@ def test_any_changed_bytes_are_accepted_or_rejected(
     before = api.revision
     answer = api.ask(method, target, bytes(body), headers=headers)
     if answer.status >= 400:
-        told = check_status(answer)
+        message = check_status(answer)
         # kube-apiserver answers a strategic patch that cannot be applied like this.
-        assert answer.status < 500 or (way == STRATEGIC_PATCH and answer.status == 500 and "reason" not in told)
+        assert answer.status < 500 or (way == STRATEGIC_PATCH and answer.status == 500 and "reason" not in message)
         assert api.revision == before
     else:
         assert answer.status in (200, 201)

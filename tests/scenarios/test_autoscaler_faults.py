@@ -74,7 +74,7 @@ class ScaleChecker:
 
 
 class FaultRun:
-    """Two targets, one of which scales slowly, with changing loads and faults."""
+    """Two targets with changing loads and faults; one scales slowly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -234,7 +234,7 @@ async def test_daemon_set_matches_recorded_steps() -> None:
 
 
 def comparable(found: Tree, row: Tree) -> Tree:
-    """Return the compared part of a row: all but nodes of which any may be first, and an event that the original left
+    """Return the compared part of a row: all but nodes in any order, and an event that the original left
     out.
     """
     kept = {key: found[key] for key in row if key not in ("step", "events")}

@@ -264,31 +264,31 @@ async def test_suspended_process_does_not_mark_nodes_silent(seconds: float) -> N
 
 @pytest.mark.flag("node-monitor-grace-period", "node-monitor-period")
 @pytest.mark.parametrize(
-    ("flags", "told_after"),
+    ("flags", "reported_after"),
     [
         pytest.param((), 50, id="default"),
         pytest.param(("--node-monitor-grace-period=20s",), 20, id="shorter grace"),
         pytest.param(("--node-monitor-period=40s",), 80, id="longer monitor period"),
     ],
 )
-async def test_monitor_grace_period_flag_applies_to_running_node(flags: tuple[str, ...], told_after: float) -> None:
+async def test_monitor_grace_period_flag_applies_to_running_node(flags: tuple[str, ...], reported_after: float) -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster, *flags)
         await cluster.sleep(160)
         agents.silent.add("a")
-        await cluster.sleep(told_after - 12)
+        await cluster.sleep(reported_after - 12)
         assert status_of(await node(cluster, "a")) == "True"
         await cluster.sleep(12 + 6)
         assert status_of(await node(cluster, "a")) == "Unknown"
 
 
 @pytest.mark.flag("node-startup-grace-period")
-@pytest.mark.parametrize(("flags", "told_after"), [((), 60), (("--node-startup-grace-period=20s",), 20)])
-async def test_startup_grace_period_flag_applies_to_new_node(flags: tuple[str, ...], told_after: float) -> None:
+@pytest.mark.parametrize(("flags", "reported_after"), [((), 60), (("--node-startup-grace-period=20s",), 20)])
+async def test_startup_grace_period_flag_applies_to_new_node(flags: tuple[str, ...], reported_after: float) -> None:
     async with cluster_of("abcd") as (cluster, _):
         await manage(cluster, *flags)
         await cluster.client.create(NODES, Node(metadata=builders.namespace("mute").metadata, status=NodeStatus()))
-        await cluster.sleep(told_after - 2)
+        await cluster.sleep(reported_after - 2)
         assert status_of(await node(cluster, "mute")) == ""
         await cluster.sleep(13)
         found = await node(cluster, "mute")

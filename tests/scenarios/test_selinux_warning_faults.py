@@ -129,7 +129,7 @@ async def test_only_pods_sharing_a_volume_are_reported_despite_faults() -> None:
         }
         for event in (await cluster.client.list(EVENTS)).items:
             reported = [
-                one for one in world.seen if event.reason == f"{one[0]}Conflict" and is_told(event.message, one)
+                one for one in world.seen if event.reason == f"{one[0]}Conflict" and is_reported(event.message, one)
             ]
             assert any(one[1] == event.involved_object.name for one in reported), event.message
 
@@ -140,7 +140,7 @@ def parts_of(sample: str) -> tuple[str, ...]:
     return tuple(labels[name] for name in ("property", "pod1_name", "pod1_value", "pod2_name", "pod2_value"))
 
 
-def is_told(message: str, pair: tuple[str, str, str, str]) -> bool:
+def is_reported(message: str, pair: tuple[str, str, str, str]) -> bool:
     """Return whether a message has the values of a pair."""
     _, _, value, its = pair
     return f'"{value}" cannot be had' in message and f'with the "{its}" of' in message

@@ -115,7 +115,7 @@ async def test_versions_of_running_server_stay() -> None:
     async with Cluster(("--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", SERVED[1])) as cluster:
         before = await encoders(cluster)
         await cluster.manage(*ON)
-        await write_version(cluster, "storageversion.e2e.test.foos", nobody="v1")
+        await write_version(cluster, "storageversion.e2e.test.foos", unknown="v1")
         await cluster.advance(60)
         assert len(before) > 50
         assert await encoders(cluster) == before

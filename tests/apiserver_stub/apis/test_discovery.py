@@ -127,7 +127,7 @@ def response_kinds(path: str, group: str = "", of: Discovery = DISCOVERY) -> dic
         for resource in found["versions"][0]["resources"]
         for part in (resource, *resource.get("subresources", ()))
     }
-    return {name: (told["group"], told["version"], told["kind"]) for name, told in entries.items()}
+    return {name: (shown["group"], shown["version"], shown["kind"]) for name, shown in entries.items()}
 
 
 def test_response_kinds_of_built_ins_name_only_other_groups() -> None:

@@ -177,13 +177,13 @@ def test_collection_is_encoded_as_list(size: int) -> None:
 
 
 def test_watch_event_contains_object_envelope(whole_writer: Any) -> None:
-    told = body({"metadata": {"name": "n"}}, "v1", "Namespace")
-    framed = frame("ADDED", told)
+    shown = body({"metadata": {"name": "n"}}, "v1", "Namespace")
+    framed = frame("ADDED", shown)
     assert int.from_bytes(framed[:4], "big") == len(framed) - 4
     event = dict(fields(framed[4:]))
     assert event.keys() == {1 << 3 | 2, 2 << 3 | 2}
     assert event[1 << 3 | 2] == b"ADDED"
-    assert list(fields(event[2 << 3 | 2])) == [(1 << 3 | 2, told)]
+    assert list(fields(event[2 << 3 | 2])) == [(1 << 3 | 2, shown)]
 
 
 def rows_of(count: int) -> list[Row]:

@@ -79,9 +79,9 @@ async def test_watch_error_uses_the_media_type_of_the_watch() -> None:
     assert (item["type"], item["object"]["code"]) == ("ERROR", 410)
     frame = (await opened(call(PROTOBUF, "watch"))).failure(refusal)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    told = dict(fields(frame[4:]))
-    assert told[1 << 3 | 2] == b"ERROR"
-    status = from_protobuf(dict(fields(told[2 << 3 | 2]))[1 << 3 | 2])
+    shown = dict(fields(frame[4:]))
+    assert shown[1 << 3 | 2] == b"ERROR"
+    status = from_protobuf(dict(fields(shown[2 << 3 | 2]))[1 << 3 | 2])
     assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
 
 

@@ -59,8 +59,8 @@ async def test_yaml_is_validated(api: Any) -> None:
 async def test_fields_are_reported_in_document_order(api: Any, first: bytes, second: bytes) -> None:
     body = b'{"metadata":{"name":"p"},"spec":{%b%b"containers":[{"name":"c","image":"i"}]}}' % (first, second)
     answer = await api.post(f"{PODS}?fieldValidation=Strict", body)
-    told = ['unknown field "spec.dream"', 'duplicate field "spec.restartPolicy"']
-    wanted = told if b"dream" in first else told[::-1]
+    shown = ['unknown field "spec.dream"', 'duplicate field "spec.restartPolicy"']
+    wanted = shown if b"dream" in first else shown[::-1]
     assert (answer.status, answer.tree["message"].endswith(f"strict decoding error: {', '.join(wanted)}")) == (
         400,
         True,

@@ -164,17 +164,17 @@ async def test_watch_events_are_equal_in_every_media_type(wire: RawClient) -> No
     )
     assert changed.status == 200
     await wire.ask("DELETE", f"{CONFIGS}/a")
-    told = {}
+    found = {}
     for (_, headers), reader in zip(heads, readers, strict=True):
         medium = headers["content-type"]
-        told[medium] = await events_until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
-    assert told.keys() == EVENTS.keys()
-    spoken = told[JSON]
+        found[medium] = await events_until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
+    assert found.keys() == EVENTS.keys()
+    spoken = found[JSON]
     kinds = [(kind, tree["metadata"].get("name")) for kind, tree in spoken if tree["kind"] == "ConfigMap"]
     assert [kind for kind in kinds if kind[1] != "kube-root-ca.crt"] == [
         ("ADDED", "a"), ("BOOKMARK", None), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a"),
     ]  # fmt: skip
-    for medium, events in told.items():
+    for medium, events in found.items():
         assert [(kind, without_empty_values(tree)) for kind, tree in events] == [
             (kind, without_empty_values(tree)) for kind, tree in spoken
         ], medium

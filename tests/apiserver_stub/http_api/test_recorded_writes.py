@@ -47,14 +47,14 @@ for file in sorted((TESTS / "recorded_writes").glob("*.jsonl")):
 async def test_results_match_kube_apiserver(api: Any, name: str) -> None:
     good = await prepared(api, name)
     wrong = []
-    for verb, query, changes, *told in RECORDED[name]:
+    for verb, query, changes, *shown in RECORDED[name]:
         method, media = METHODS[verb]
         url = collection(name) if verb == "create" else f"{collection(name)}/{good['metadata']['name']}"
         body = json.dumps(with_changes(good, changes)).encode()
         answer = await api.ask(method, f"{url}?dryRun=All{query}", body, content_type=media, user_agent="fuzz/1")
-        found = result_of(answer.status, answer.tree, told[-1])
-        if found != told:
-            wrong.append({"changes": changes, "verb": verb, "query": query, "real": told, "ours": found})
+        found = result_of(answer.status, answer.tree, shown[-1])
+        if found != shown:
+            wrong.append({"changes": changes, "verb": verb, "query": query, "real": shown, "ours": found})
     assert wrong == []
 
 

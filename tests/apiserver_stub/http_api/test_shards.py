@@ -72,7 +72,7 @@ async def test_watches_of_all_shards_deliver_each_change_once(sharded: Any) -> N
     for key in uids:
         namespace, name = key.split("/")
         await sharded.delete(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
-    told = []
+    found = []
     for index in range(2):
         answer = await sharded.get(
             f"{CONFIGS}{shard_query(UID, index, 2)}&watch=1&timeoutSeconds=1&resourceVersion={version}"
@@ -80,8 +80,8 @@ async def test_watches_of_all_shards_deliver_each_change_once(sharded: Any) -> N
         shard = even_shard(UID, index, 2)
         events = [event for event in answer.events if event["type"] != "BOOKMARK"]
         assert all(shard.has(event["object"]["metadata"]["uid"]) for event in events)
-        told += [(event["type"], event["object"]["metadata"]["uid"]) for event in events]
-    assert sorted(told) == sorted((type_, uid) for type_ in ("ADDED", "DELETED") for uid in uids.values())
+        found += [(event["type"], event["object"]["metadata"]["uid"]) for event in events]
+    assert sorted(found) == sorted((type_, uid) for type_ in ("ADDED", "DELETED") for uid in uids.values())
 
 
 @pytest.mark.virtual

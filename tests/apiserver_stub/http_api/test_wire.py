@@ -92,10 +92,10 @@ async def test_managed_fields_have_sorted_keys(api: ApiClient) -> None:
 async def test_each_warning_has_its_own_header(api: ApiClient) -> None:
     body = {"metadata": {"name": "a"}, "first": 1, "second, third": 2}
     response = await api.send("POST", CONFIGS, body)
-    told = ('299 - "unknown field \\"first\\""', '299 - "unknown field \\"second, third\\""')
-    assert response.repeated == {"warning": told}
+    shown = ('299 - "unknown field \\"first\\""', '299 - "unknown field \\"second, third\\""')
+    assert response.repeated == {"warning": shown}
     sent = head(response.status, response.headers, date_line(0), "", keep=True, repeated=response.repeated).decode()
-    assert [line for line in sent.split("\r\n") if "arning" in line] == [f"warning: {value}" for value in told]
+    assert [line for line in sent.split("\r\n") if "arning" in line] == [f"warning: {value}" for value in shown]
     evil = head(200, {}, date_line(0), "", keep=True, repeated={"warning": ("a\r\nset-cookie: x", "b")}).decode()
     assert [line for line in evil.split("\r\n")[2:] if line] == ["warning: a  set-cookie: x", "warning: b"]
 

@@ -253,7 +253,7 @@ def test_duplicate_elements_are_rejected(managed: ManagedObject, create: bool) -
 
 
 class TestLastApplied:
-    """Fields in the annotation of client-side `kubectl apply` belong to kubectl, as long as nobody changed them."""
+    """Fields in the annotation of client-side `kubectl apply` belong to kubectl until another client changes them."""
 
     def client_side(self, world: ManagedObject, **members: Any) -> None:
         annotation = json.dumps({**spec(**members), "metadata": {"name": "a", "annotations": {}}})

@@ -69,10 +69,10 @@ def test_set_algebra_laws_hold(one: Fields, two: Fields, three: Fields) -> None:
 @given(SETS, SETS)
 def test_gained_equals_union_in_order(one: Fields, other: Fields) -> None:
     before = ordered(one)
-    told = json.dumps(before)
+    text = json.dumps(before)
     found = gained(before, other)
     assert json.dumps(found) == json.dumps(ordered(union(one, other)))
-    assert json.dumps(before) == told
+    assert json.dumps(before) == text
 
 
 @given(SETS)

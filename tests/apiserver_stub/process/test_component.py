@@ -190,8 +190,8 @@ async def test_doubtful_tls_and_http2_flags_log_warnings(tmp_path: Path) -> None
 
 def warned_flags(lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """The flags at the start of warnings."""
-    told = [line["event"].split()[0] for line in lines if line["log_level"] == "warning"]
-    return [word for word in told if word.startswith("--")]
+    warnings = [line["event"].split()[0] for line in lines if line["log_level"] == "warning"]
+    return [word for word in warnings if word.startswith("--")]
 
 
 @pytest.mark.parametrize(("bind", "hosts"), [("", ("127.0.0.1", "::1")), ("::1", ("::1",))])

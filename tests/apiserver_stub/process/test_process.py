@@ -183,8 +183,8 @@ def test_own_certificates_limits_and_json_log_work(start: Callable[..., Process]
     assert process.get("/api/v1/namespaces", b" " * 2049, context)[0] == 413
     assert (tmp_path / "certs" / "admin.kubeconfig").exists()
     assert process.stop() == 0
-    told = [json.loads(line) for line in process.log.splitlines()]
-    assert ("'/version'", 200) in [(line["path"], line["status"]) for line in told if line["msg"] == "answered"]
+    answer = [json.loads(line) for line in process.log.splitlines()]
+    assert ("'/version'", 200) in [(line["path"], line["status"]) for line in answer if line["msg"] == "answered"]
 
 
 @pytest.mark.needs("kubectl")

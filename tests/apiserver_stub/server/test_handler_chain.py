@@ -283,8 +283,8 @@ async def test_each_request_is_routed_to_its_handler(stages: Stages, path: str, 
     if not isinstance(response.body, bytes | Upgrade):
         await response.body.aclose()
     assert response.status == status
-    told = [note for note in stages.notes if not note.startswith(("audit", "seat"))]
-    assert told[-1] == answered
+    shown = [note for note in stages.notes if not note.startswith(("audit", "seat"))]
+    assert shown[-1] == answered
 
 
 async def test_body_of_proxied_request_is_not_read(stages: Stages) -> None:
@@ -437,15 +437,15 @@ async def test_long_list_is_complete_once_sent(stages: Stages) -> None:
 
 
 async def test_stack_frames_name_request_and_user(stages: Stages) -> None:
-    told: list[str] = []
+    found: list[str] = []
 
     async def page(request: Request, info: RequestInfo) -> Response:
         frame: FrameType | None = sys._getframe()
         while frame is not None:
-            told.append(on_behalf(frame))
+            found.append(on_behalf(frame))
             frame = frame.f_back
         return Response(200, {}, b"")
 
     stages.page = page
     await stages.server().handle(get("/metrics"))
-    assert [one for one in told if one] == ["GET '/metrics' of 'ada'"]
+    assert [one for one in found if one] == ["GET '/metrics' of 'ada'"]

@@ -64,7 +64,7 @@ async def test_some_responses_close_their_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"strict_transport_security_directives": ("max-age",)}, "max-age=SECONDS"),
         ({"strict_transport_security_directives": ("",)}, "max-age=SECONDS"),
@@ -77,7 +77,7 @@ async def test_some_responses_close_their_connection() -> None:
         ({"goaway_chance": -0.1}, "0"),
     ],
 )
-def test_invalid_flags_are_rejected(flags: dict[str, object], told: str) -> None:
+def test_invalid_flags_are_rejected(flags: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=r"(?s).*") as refusal:
         ServingOptions(**flags)
-    assert told in str(refusal.value)
+    assert message in str(refusal.value)

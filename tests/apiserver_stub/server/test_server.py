@@ -218,9 +218,9 @@ def logged() -> Iterator[Callable[[int], io.StringIO]]:
     structlog.configure(**before)
 
 
-@pytest.mark.parametrize(("verbosity", "told"), [(0, 0), (3, 0), (4, 3)])
+@pytest.mark.parametrize(("verbosity", "count"), [(0, 0), (3, 0), (4, 3)])
 async def test_verbose_log_contains_no_bodies_or_credentials(
-    logged: Callable[[int], io.StringIO], verbosity: int, told: int
+    logged: Callable[[int], io.StringIO], verbosity: int, count: int
 ) -> None:
     """Neither the body nor the query of a request, nor the credentials of its caller."""
     out = logged(verbosity)
@@ -232,9 +232,9 @@ async def test_verbose_log_contains_no_bodies_or_credentials(
     await ask(api, "GET", PODS)
     await api.handle(Request("GET", "/a\nforged line", headers={"authorization": "Bearer s3cret"}))
     lines = [msgspec.json.decode(line) for line in out.getvalue().splitlines()]
-    assert len(lines) == told
+    assert len(lines) == count
     assert "s3cret" not in out.getvalue()
-    if told:
+    if count:
         assert [(line["msg"], line["status"]) for line in lines] == [
             ("answered", 404),
             ("answered", 200),

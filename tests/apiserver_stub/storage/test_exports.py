@@ -73,7 +73,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 async def fill(store: Store, number: int = 30) -> tuple[int, dict[str, bytes]]:
-    """Write rows, some of which are changed or deleted; return the revision and the remaining rows."""
+    """Write rows, and change or delete some of them; return the revision and the remaining rows."""
     storage = store.storage()
     await storage.open()
     left = {}
@@ -139,7 +139,7 @@ async def test_revisions_from_before_the_import_are_expired(old_store: Store, ne
     assert found is not None
     assert await storage.txn([Write("pods", "default/p0001", found.revision, body("mine"))]) > present
     async with asyncio.timeout(30):
-        while received != ["default/p0001"]:  # noqa: ASYNC110 - others are told
+        while received != ["default/p0001"]:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
     await storage.close()
 

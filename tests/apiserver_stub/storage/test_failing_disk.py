@@ -185,7 +185,7 @@ async def test_checkpoints_happen_as_the_log_grows(store: WatchCache) -> None:
 
 async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 - nothing tells
+        while not holds():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.005)
 
 

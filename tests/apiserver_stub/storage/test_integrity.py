@@ -266,7 +266,7 @@ async def test_witness_is_synced_soon(killed: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(beside, "sync", lambda: synced.append(witness_path(killed).read_bytes()))
     await write(store, "ns/20")
     async with asyncio.timeout(30):
-        while not synced:  # noqa: ASYNC110 - nothing tells
+        while not synced:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.05)
     acknowledged, _ = parse(synced[0])
     assert acknowledged is not None

@@ -195,7 +195,7 @@ class ConcurrentWriters:
             cache.subscribe(seen.extend)
 
     async def write(self, name: str) -> None:
-        """Change a few rows repeatedly, some of which others change too."""
+        """Change a few rows repeatedly; others change some of them too."""
         random = random_source()
         for number in range(30):
             cache = self.caches[int(random.uniform(0, len(self.caches)))]

@@ -161,11 +161,11 @@ def deployment() -> Callable[..., Tree]:
 def owners() -> Callable[[Tree], dict[tuple[str, str, str], list[str]]]:
     """The fields of each manager, operation and subresource."""
 
-    def told(tree: Tree) -> dict[tuple[str, str, str], list[str]]:
+    def shown(tree: Tree) -> dict[tuple[str, str, str], list[str]]:
         entries = tree["metadata"].get("managedFields", ())
         return {
             (e["manager"], e["operation"], e.get("subresource", "")): [render(path) for path in paths(e["fieldsV1"])]
             for e in entries
         }
 
-    return told
+    return shown

@@ -261,8 +261,8 @@ async def test_deployment_annotations_change_generation(api, deployment) -> None
     await api.post(DEPLOYMENTS, deployment())
     kept = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"a": "b"}, "annotations": {}}})).tree
     made = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"annotations": {"a": "b"}}})).tree
-    told = (await api.patch(f"{DEPLOYMENTS}/d/status", {"metadata": {"annotations": {"a": "c"}}})).tree
-    assert [one["metadata"]["generation"] for one in (kept, made, told)] == [1, 2, 2]
+    answer = (await api.patch(f"{DEPLOYMENTS}/d/status", {"metadata": {"annotations": {"a": "c"}}})).tree
+    assert [one["metadata"]["generation"] for one in (kept, made, answer)] == [1, 2, 2]
 
 
 async def test_managed_fields_cannot_be_applied(apply) -> None:
@@ -339,10 +339,10 @@ async def test_any_configuration_is_applied_or_rejected(
         try:
             await api.patch(url, tree, "apply-patch+yaml")
         except errors.ApiError as refusal:
-            is_told = refusal.code < 500 or type(refusal) is errors.UnknownError  # of values of another type
+            is_expected = refusal.code < 500 or type(refusal) is errors.UnknownError  # of values of another type
         else:
             continue
-        assert (is_told, api.store.revision) == (True, before)
+        assert (is_expected, api.store.revision) == (True, before)
 
 
 async def test_node_created_by_apply_keeps_status(apply, owners) -> None:

@@ -34,9 +34,9 @@ class Renamer:
 
     async def __call__(self, trees: Sequence[Tree], api_version: str, /) -> list[Tree]:
         wanted = api_version.rpartition("/")[2]
-        told = [tree["metadata"].get("name", "") for tree in trees if tree["apiVersion"] != api_version]
-        if told:
-            self.asked.append((told, wanted))
+        shown = [tree["metadata"].get("name", "") for tree in trees if tree["apiVersion"] != api_version]
+        if shown:
+            self.asked.append((shown, wanted))
             if self.gate is not None:
                 await self.gate.wait()
             if self.refusal is not None:
@@ -174,8 +174,8 @@ async def test_concurrent_reads_share_one_conversion(api: Any, renamer: Renamer)
     watches[0].cancel()  # the first reader is canceled: another converts
     await asyncio.sleep(0.01)
     renamer.gate.set()
-    told = await asyncio.gather(*watches[1:])
-    assert {version_and_data(lines[0]["object"])[0] for lines in told} == {"v2"}
+    shown = await asyncio.gather(*watches[1:])
+    assert {version_and_data(lines[0]["object"])[0] for lines in shown} == {"v2"}
     assert renamer.take() == [(["a"], "v2")]
 
 
@@ -225,10 +225,10 @@ async def test_watch_delivers_converted_objects_in_order(api: Any, renamer: Rena
     renamer.gate.set()
     await api.delete(f"{V1}/b")
     await api.delete(f"{V1}/a")
-    told = [
+    lines = [
         (line["type"], line["object"]["metadata"]["name"], *version_and_data(line["object"])) for line in await watching
     ]
-    assert told == [
+    assert lines == [
         ("ADDED", "a", "v2", {"address": "a"}),
         ("ADDED", "b", "v2", {"address": "a"}),
         ("ADDED", "c", "v2", {"address": "a"}),
@@ -247,8 +247,8 @@ async def test_watch_with_selector_follows_converted_fields(api: Any) -> None:
     await api.post(V1, body("v1", "b", "y"))
     await api.delete(f"{V1}/a")
     lines = await watching
-    told = [(line["type"], line["object"]["metadata"]["name"], line["object"]["data"]["address"]) for line in lines]
-    assert told == [("ADDED", "a", "x"), ("DELETED", "a", "x"), ("ADDED", "a", "x"), ("DELETED", "a", "x")]
+    logged = [(line["type"], line["object"]["metadata"]["name"], line["object"]["data"]["address"]) for line in lines]
+    assert logged == [("ADDED", "a", "x"), ("DELETED", "a", "x"), ("ADDED", "a", "x"), ("DELETED", "a", "x")]
     assert lines[2]["object"]["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
@@ -271,14 +271,14 @@ async def test_watch_converts_large_objects_in_batches(api: Any, table: bool) ->
         await api.post(V1, body("v1", name, more="x" * 150_000))
     headers = {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"} if table else {}
     stream = (await api.send("GET", f"{V2}?watch=1", **headers)).body
-    told: list[str] = []
+    found: list[str] = []
     async for chunk in stream:
         objects = [json.loads(line)["object"] for line in chunk.splitlines()]
-        told += [(tree["rows"][0]["object"] if table else tree)["metadata"]["name"] for tree in objects]
-        if len(told) == len(names):
+        found += [(tree["rows"][0]["object"] if table else tree)["metadata"]["name"] for tree in objects]
+        if len(found) == len(names):
             break
     await stream.aclose()
-    assert told == names
+    assert found == names
 
 
 async def test_watch_ends_with_error_if_conversion_fails(api: Any, renamer: Renamer) -> None:

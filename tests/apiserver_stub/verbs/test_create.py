@@ -162,9 +162,9 @@ async def test_unknown_and_duplicate_fields_follow_validation_level(api) -> None
     assert "warning" not in (await api.post(f"{PODS}?fieldValidation=Ignore", body % b"b")).headers
     with pytest.raises(errors.BadRequest) as caught:
         await api.post(f"{PODS}?fieldValidation=Strict", body % b"c")
-    told = ", ".join(f'{what} field "{path}"' for what, path in problems)
+    shown = ", ".join(f'{what} field "{path}"' for what, path in problems)
     why = 'Pod in version "v1" cannot be handled as a Pod: strict decoding error'
-    assert caught.value.message == f"{why}: {told}"
+    assert caught.value.message == f"{why}: {shown}"
 
 
 async def test_yaml_body_creates_the_same_object(api) -> None:

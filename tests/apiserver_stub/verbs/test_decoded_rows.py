@@ -33,9 +33,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_object_written_here_is_not_decoded_again(api: Any, decoded: list[str]) -> None:
     await api.post(CONFIGS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
     for number in range(3):
-        told = (await api.patch(f"{CONFIGS}/a", {"data": {"y": str(number)}})).tree
-        assert told["data"] == {"x": "1", "y": str(number)}
-        assert (await api.get(f"{CONFIGS}/a")).tree == told
+        answer = (await api.patch(f"{CONFIGS}/a", {"data": {"y": str(number)}})).tree
+        assert answer["data"] == {"x": "1", "y": str(number)}
+        assert (await api.get(f"{CONFIGS}/a")).tree == answer
     assert decoded == []
 
 
@@ -49,9 +49,9 @@ async def test_rejected_and_dry_run_changes_leave_cache_unchanged(
     stale = {"metadata": {"resourceVersion": "1"}, "spec": {"paused": True}}
     with pytest.raises(ApiError):
         await api.patch(f"{DEPLOYMENTS}/d", stale)
-    told = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}})).tree
-    assert told["spec"] == made["spec"]
-    assert told["metadata"]["generation"] == made["metadata"]["generation"]
+    answer = (await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}})).tree
+    assert answer["spec"] == made["spec"]
+    assert answer["metadata"]["generation"] == made["metadata"]["generation"]
     assert decoded == []
 
 
@@ -61,8 +61,8 @@ async def test_recreated_object_shares_nothing_with_old_one(api: Any) -> None:
     await api.delete(f"{CONFIGS}/a")
     assert len(api.scope.decoded) == before
     await api.post(CONFIGS, {"metadata": {"name": "a"}})
-    told = (await api.patch(f"{CONFIGS}/a", {"data": {"y": "2"}})).tree
-    assert told["data"] == {"y": "2"}
+    answer = (await api.patch(f"{CONFIGS}/a", {"data": {"y": "2"}})).tree
+    assert answer["data"] == {"y": "2"}
 
 
 async def test_each_version_is_cached_separately(api: Any) -> None:

@@ -20,7 +20,7 @@ def config(data: Any = None, **metadata: Any) -> Tree:
 
 
 async def test_every_writer_owns_what_it_writes(api, deployment, owners) -> None:
-    """API concepts, Update operations, rule 5: managed fields are tracked, whoever writes."""
+    """API concepts, Update operations, rule 5: managed fields are tracked for every writer."""
     made = (await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))).tree
     assert ".spec.replicas" in owners(made)["maker", "Update", ""]
     assert not [path for path in owners(made)["maker", "Update", ""] if path.startswith((".status", ".metadata.name"))]

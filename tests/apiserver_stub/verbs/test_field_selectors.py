@@ -92,8 +92,8 @@ async def test_watch_of_one_name(api, pods) -> None:
         group.create_task(read())
         for name in "abc":
             await api.patch(f"{PODS}/{name}", {"metadata": {"labels": {"x": "y"}}})
-    told = [(line["type"], line["object"]["metadata"]["name"]) for line in lines]
-    assert told == [("ADDED", "b"), ("MODIFIED", "b")]
+    logged = [(line["type"], line["object"]["metadata"]["name"]) for line in lines]
+    assert logged == [("ADDED", "b"), ("MODIFIED", "b")]
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def messages(data: bytes) -> Iterator[tuple[str, Any]]:
     while data:
         size = int.from_bytes(data[:4], "big")
         event, data = dict(fields(data[4 : 4 + size])), data[4 + size :]
-        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])
-        yield kind.decode(), read(told)
+        kind, [(_, shown)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])
+        yield kind.decode(), read(shown)
 
 
 def manifests() -> Iterator[dict[str, Any]]:
@@ -127,13 +127,13 @@ async def test_watch_delivers_initial_state_and_changes(api: Any) -> None:
     url = f"{CONFIGS}?watch=1&timeoutSeconds=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
     response = await api.send("GET", f"{url}&allowWatchBookmarks=1", accept=accept)
     assert response.headers["content-type"] == accept
-    told = [await anext(response.body)]
+    chunks = [await anext(response.body)]
     await api.config("b")
     await api.delete(f"{CONFIGS}/a")
-    while len(list(messages(b"".join(told)))) < 4:
-        told.append(await anext(response.body))
+    while len(list(messages(b"".join(chunks)))) < 4:
+        chunks.append(await anext(response.body))
     await response.body.aclose()
-    events = list(messages(b"".join(told)))
+    events = list(messages(b"".join(chunks)))
     assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK", "ADDED", "DELETED"]
     assert [tree["metadata"].get("name") for _, tree in events] == ["a", None, "b", "a"]
     assert {(tree["apiVersion"], tree["kind"]) for _, tree in events} == {("v1", "ConfigMap")}
@@ -148,20 +148,20 @@ async def test_object_leaving_selector_is_sent_as_deleted(api: Any, view: str) -
     url = f"{CONFIGS}?watch=1&labelSelector=team=x&resourceVersion={api.store.revision}"
     response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch{view}")
     changed = (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"team": "y"}}})).tree
-    [(kind, told)] = messages(await anext(response.body))
+    [(kind, shown)] = messages(await anext(response.body))
     await response.body.aclose()
-    assert (kind, told["metadata"]["labels"]) == ("DELETED", {"team": "x"})
-    assert told["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+    assert (kind, shown["metadata"]["labels"]) == ("DELETED", {"team": "x"})
+    assert shown["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
 
 
 async def test_watch_of_metadata(api: Any) -> None:
     made = (await api.config("a")).tree
     accept = f"{MEDIA_TYPE};stream=watch;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     response = await api.send("GET", f"{CONFIGS}?watch=1", accept=accept)
-    [(kind, told)] = messages(await anext(response.body))
+    [(kind, shown)] = messages(await anext(response.body))
     await response.body.aclose()
     assert kind == "ADDED"
-    assert told == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
+    assert shown == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
 
 
 async def test_watch_in_another_version_than_stored(api: Any) -> None:
@@ -179,9 +179,9 @@ async def test_watch_in_another_version_than_stored(api: Any) -> None:
     url = "/apis/events.k8s.io/v1/namespaces/default/events"
     made = (await api.post(url, event)).tree
     response = await api.send("GET", f"{url}?watch=1", accept=f"{MEDIA_TYPE};stream=watch")
-    [(kind, told)] = messages(await anext(response.body))
+    [(kind, shown)] = messages(await anext(response.body))
     await response.body.aclose()
-    assert (kind, told["note"], told) == (
+    assert (kind, shown["note"], shown) == (
         "ADDED",
         "boo",
         {name: value for name, value in made.items() if value is not None},
@@ -203,7 +203,7 @@ async def test_scale_has_a_message(api: Any, stored: list[str]) -> None:
     path = next(path for path in stored if "/deployments/" in path)
     found = read((await api.get(f"{path}/scale", accept=MEDIA_TYPE)).body)
     assert (found["apiVersion"], found["kind"]) == ("autoscaling/v1", "Scale")
-    told = {**found, "spec": {"replicas": 7}}
-    body = envelope("autoscaling/v1", "Scale", raw(json.dumps(told).encode(), "autoscaling/v1", "Scale"))
+    shown = {**found, "spec": {"replicas": 7}}
+    body = envelope("autoscaling/v1", "Scale", raw(json.dumps(shown).encode(), "autoscaling/v1", "Scale"))
     answer = await api.put(f"{path}/scale", body, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
     assert read(answer.body)["spec"] == {"replicas": 7}

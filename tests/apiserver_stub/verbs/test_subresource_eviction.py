@@ -44,11 +44,11 @@ async def budget_status(api) -> tuple[int, list[str]]:
 async def test_eviction_and_binding_return_201_without_object(api) -> None:
     """kube-apiserver answers evictions and bindings like this, without the pod."""
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
-    told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    shown = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     bound = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     for part, body in (("binding", bound), ("eviction", eviction())):
         answer = await api.post(f"{PODS}/p/{part}", body)
-        assert (answer.status, answer.tree) == (201, told)
+        assert (answer.status, answer.tree) == (201, shown)
 
 
 async def test_v1beta1_eviction_is_accepted(api) -> None:

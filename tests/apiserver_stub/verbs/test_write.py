@@ -63,24 +63,24 @@ class RecordingPlugin:
 
 
 async def test_each_step_sees_results_of_earlier_steps(api, admit) -> None:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
 
     async def mutating(attributes: Attributes) -> None:
         tree = attributes.tree
-        told["mutating"] = tree["spec"]["restartPolicy"], "uid" in tree["metadata"], tree.get("status")
+        found["mutating"] = tree["spec"]["restartPolicy"], "uid" in tree["metadata"], tree.get("status")
         tree["metadata"]["labels"] = {"by": "mutating"}
 
     async def validating(attributes: Attributes) -> None:
         tree = attributes.tree
-        told["validating"] = tree["metadata"]["labels"], "uid" in tree["metadata"], tree["status"]["phase"]
+        found["validating"] = tree["metadata"]["labels"], "uid" in tree["metadata"], tree["status"]["phase"]
 
     async def allocation(attributes: Attributes) -> None:
-        told["allocation"] = list(told)
+        found["allocation"] = list(found)
         attributes.tree["metadata"]["annotations"] = {"given": "last"}
 
     admit(mutating=mutating, validating=validating, allocation=allocation)
     made = (await api.post(PODS, pod())).tree
-    assert told == {
+    assert found == {
         "mutating": ("Always", False, {}),
         "validating": ({"by": "mutating"}, True, "Pending"),
         "allocation": ["mutating", "validating"],

@@ -40,7 +40,7 @@ async def put_slice(
     of: str = "hook",
     port: str = "https",
 ) -> None:
-    told = [
+    shown = [
         {"addresses": [address], "conditions": {} if ready is None else {"ready": ready}}
         for address, ready in endpoints
     ]
@@ -51,7 +51,7 @@ async def put_slice(
         name,
         metadata={"labels": {"kubernetes.io/service-name": of}},
         addressType=family,
-        endpoints=told,
+        endpoints=shown,
         ports=[{"name": port, "port": 9443}],
     )
 

@@ -124,9 +124,9 @@ def difference(step: Any, found: Any, *, messages: bool = True) -> str:
         return f"code {found['code']}, expected {step['code']}: {json.dumps(found)[:900]}"
     if "status" in step and _key(step["status"], messages) != _key(found.get("status", {}), messages):
         return f"status {json.dumps(found.get('status'))}\n  expected {json.dumps(step['status'])}"
-    told, expected = found.get("warnings", []), step.get("warnings", [])
-    if told != expected if messages else len(told) != len(expected):
-        return f"warnings {told}\n  expected {expected}"
+    warnings, expected = found.get("warnings", []), step.get("warnings", [])
+    if warnings != expected if messages else len(warnings) != len(expected):
+        return f"warnings {warnings}\n  expected {expected}"
     if "body_out" in step and _in_order(step["body_out"]) != _in_order(found.get("body_out")):
         return f"body {json.dumps(found.get('body_out'))}\n  expected {json.dumps(step['body_out'])}"
     return ""
@@ -163,8 +163,8 @@ async def play(api: Any, row: Any, run: str) -> list[str]:
         headers = {"content_type": step["content_type"]} if "content_type" in step else {}
         query = f"?{step['query']}" if "query" in step else ""
         answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
-        told = answer.repeated.get("warning", ()) if answer.repeated else ()
-        warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+        shown_warnings = answer.repeated.get("warning", ()) if answer.repeated else ()
+        warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in shown_warnings]
         found = difference(step, outcome(step, answer.status, json.loads(answer.body), warnings))
         if found:
             differences.append(f"{row['what']}, step {number}: {found}")

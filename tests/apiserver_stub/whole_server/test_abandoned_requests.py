@@ -50,19 +50,19 @@ async def test_canceled_write_is_complete_and_delivered_once(tmp_path: Path) -> 
     version, chosen = (await api.get(CONFIGS)).version, random.Random(7)
     for first in range(0, 400, 40):
         await all_of(*(start_and_cancel(api, chosen, first + n) for n in range(40)))
-    told = await api.watch(f"resourceVersion={version}&timeoutSeconds=1")
+    events = await api.watch(f"resourceVersion={version}&timeoutSeconds=1")
     final = (await api.get(CONFIGS)).tree["items"]
     await server.stop()
     types = {"kind": "ConfigMap", "apiVersion": "v1"}  # which list items omit
     state: dict[str, Any] = {}
-    for event in told:
+    for event in events:
         name = event["object"]["metadata"]["name"]
         assert (event["type"] == "ADDED") is (name not in state)
         state[name] = event["object"]
         if event["type"] == "DELETED":
             del state[name]
-    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in told]
-    assert len(told) > 50
+    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert len(events) > 50
     assert revisions == sorted(set(revisions))
     assert [state[name] for name in sorted(state)] == [types | item for item in final]
     again = started(tmp_path)

@@ -1,10 +1,10 @@
-"""A server with external authenticators, authorizers and audit webhooks, each of which hangs, answers wrongly, dies and
+"""A server with external authenticators, authorizers and audit webhooks. Each one hangs, answers wrongly, dies, and
 recovers.
 
 Invariants:
 
 - callers who do not need the faulty endpoint are answered as usual, and as fast;
-- nobody is authorized who would not be without faults;
+- a caller is authorized only if it would be without faults;
 - each endpoint has a limited number of connections, and a limited amount of an answer is read;
 - metrics count the failures, and each audit event arrives or is counted as lost;
 - soon after the fault, all callers are answered as before.
@@ -300,8 +300,8 @@ async def test_each_endpoint_fails_and_recovers(tmp_path: Path) -> None:
         assert endpoint.most_sent < LARGEST_ANSWER, name
         assert endpoint.generous == 0, name
         assert endpoint.open == 0, name
-    told, lost = (cluster.sample(f"apiserver_audit_{name}_total") for name in ("event", "error"))
-    assert told <= len(cluster.delivered) + lost
+    shown, lost = (cluster.sample(f"apiserver_audit_{name}_total") for name in ("event", "error"))
+    assert shown <= len(cluster.delivered) + lost
 
 
 @pytest.mark.virtual

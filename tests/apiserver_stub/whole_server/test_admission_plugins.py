@@ -23,7 +23,7 @@ PLUGINS = ("NodeRestriction", "OwnerReferencesPermissionEnforcement")
 async def send(server: ApiServer, step: Any) -> tuple[int, Any, list[str]]:
     """The answer to a step: its status, body and warnings."""
     named = {"Content-Type": step.get("content_type", "application/json"), **step.get("headers", {})}
-    headers = [(name, one) for name, told in named.items() for one in ([told] if isinstance(told, str) else told)]
+    headers = [(name, one) for name, shown in named.items() for one in ([shown] if isinstance(shown, str) else shown)]
     query = tuple((pair.partition("=")[0], pair.partition("=")[2].replace("%3D", "=")) for pair in _pairs(step))
     body = json.dumps(step["body"]).encode() if "body" in step else b""
     folded, apart = fold_headers(headers), repeated_headers(headers)

@@ -64,8 +64,8 @@ async def test_answers_match_kube_apiserver(started: Any, hook: Webhook, row: An
             headers = {name: ",".join(value) if isinstance(value, list) else value for name, value in _headers(step)}
             query = f"?{step['query']}" if "query" in step else ""
             answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
-            told = answer.repeated.get("warning", ())
-            warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+            shown_warnings = answer.repeated.get("warning", ())
+            warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in shown_warnings]
             found = outcome(step, answer.status, json.loads(answer.body), warnings)
             assert not difference(step, found), number
             if "status" in step:
@@ -124,7 +124,7 @@ async def test_fields_set_by_webhook_in_update_have_no_owner(started: Any, hook:
 
 
 @pytest.mark.parametrize(
-    ("operation", "code", "told"),
+    ("operation", "code", "message"),
     [
         ({"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}, 400, "does not match the namespace"),
         ({"op": "replace", "path": "/metadata/name", "value": "b"}, 422, "metadata.name: Invalid value"),
@@ -136,7 +136,7 @@ async def test_fields_set_by_webhook_in_update_have_no_owner(started: Any, hook:
     ],
 )
 async def test_webhook_cannot_change_identity(
-    started: Any, hook: Webhook, operation: Any, code: int, told: str
+    started: Any, hook: Webhook, operation: Any, code: int, message: str
 ) -> None:
     """As recorded."""
     async with started() as api:
@@ -145,7 +145,7 @@ async def test_webhook_cannot_change_identity(
         await mutating(api, hook, "configmaps")
         found = await api.put(CONFIGS + "/a", {"metadata": {"name": "a"}, "data": {"new": "1"}})
         assert found.status == code
-        assert told in found.tree.get("message", "")
+        assert message in found.tree.get("message", "")
         after = (await api.get(CONFIGS + "/a")).tree
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert after["kind"] == "ConfigMap"

@@ -117,15 +117,15 @@ async def test_address_changes_with_its_service_in_one_revision(two: TwoServers)
     version = (await api.get(IPS)).tree["metadata"]["resourceVersion"]
     made = (await api.post(SERVICES, service("a"))).tree
     await api.delete(f"{SERVICES}/a")
-    told = await api.watch(f"timeoutSeconds=1&resourceVersion={version}", IPS)
+    events = await api.watch(f"timeoutSeconds=1&resourceVersion={version}", IPS)
     name = made["spec"]["clusterIP"]
-    assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [
         ("ADDED", name),
         ("DELETED", name),
     ]
-    came = int(told[0]["object"]["metadata"]["resourceVersion"])
+    came = int(events[0]["object"]["metadata"]["resourceVersion"])
     assert came == int(made["metadata"]["resourceVersion"]) - 1
-    assert told[0]["object"]["metadata"]["managedFields"][0]["manager"] == "kube-apiserver"
+    assert events[0]["object"]["metadata"]["managedFields"][0]["manager"] == "kube-apiserver"
 
 
 async def test_missing_allocation_rows_are_created_at_start(two: TwoServers) -> None:

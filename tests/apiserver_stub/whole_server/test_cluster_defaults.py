@@ -75,19 +75,19 @@ async def test_priority_levels(started: Any) -> None:
         found = [
             (each["metadata"]["name"], each["spec"]) for each in await items(api, f"{FLOW}/prioritylevelconfigurations")
         ]
-    told = []
+    collected = []
     for name, spec in found:
         limits = spec.get("limited") or spec["exempt"]
-        told.append(
+        collected.append(
             (name, spec["type"], limits["nominalConcurrencyShares"], queues(limits) if "limited" in spec else None)
         )
-    assert told == LEVELS
+    assert collected == LEVELS
 
 
 async def test_flow_schemas_are_not_dangling(started: Any) -> None:
     async with started() as api:
         found = await items(api, f"{FLOW}/flowschemas")
-    told = [
+    shown = [
         (
             each["metadata"]["name"],
             each["spec"]["priorityLevelConfiguration"]["name"],
@@ -96,7 +96,7 @@ async def test_flow_schemas_are_not_dangling(started: Any) -> None:
         )
         for each in found
     ]
-    assert told == SCHEMAS
+    assert shown == SCHEMAS
     for each in found:
         assert each["metadata"]["annotations"] == {"apf.kubernetes.io/autoupdate-spec": "true"}
         (condition,) = each["status"]["conditions"]

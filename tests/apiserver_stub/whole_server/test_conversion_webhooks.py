@@ -169,9 +169,12 @@ async def test_hanging_webhook_delays_no_other_request(api: Any, hook: Webhook) 
 async def test_replaced_webhook_is_used(api: Any, hook: Webhook) -> None:
     await api.post(THINGS["v1"], thing("a"))
     url = f"{DEFINITIONS}/things.{GROUP}"
-    nobody = {"service": {"namespace": "default", "name": "nope", "path": "/convert", "port": 443}, "caBundle": hook.ca}
+    missing = {
+        "service": {"namespace": "default", "name": "nope", "path": "/convert", "port": 443},
+        "caBundle": hook.ca,
+    }
     right = definition(hook.config)["spec"]["conversion"]
-    wrong = {**right, "webhook": {**right["webhook"], "clientConfig": nobody}}
+    wrong = {**right, "webhook": {**right["webhook"], "clientConfig": missing}}
     for conversion, code in ((wrong, 500), (right, 200)):
         webhook = conversion["webhook"]
         config = {"url": None, "service": None, **webhook["clientConfig"]}

@@ -35,7 +35,7 @@ async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken"
 
 @pytest.fixture
 async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
-    """A log with the objects a, b and c, of which b is unreadable; returns b as it was."""
+    """A log with the objects a, b and c, with b unreadable; returns b as it was."""
     async with started() as api:
         made = {name: (await api.config(name, finalizers=["example.com/x"])).tree for name in "abc"}
     await corrupt(backend, "b")
@@ -361,8 +361,8 @@ async def test_unreadable_bootstrap_object_is_created_again(
         async with started() as api:
             after = msgspec.json.decode(api.server.store.get(resource, key).data)
             assert (await api.get(f"{CONFIGS}/a")).status == 200
-    told = [line for line in lines if line["event"] == "failed to decode stored object; creating it again"]
-    assert [(line["resource"], line["key"]) for line in told] == [(resource, key)]
+    logged = [line for line in lines if line["event"] == "failed to decode stored object; creating it again"]
+    assert [(line["resource"], line["key"]) for line in logged] == [(resource, key)]
     varying = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
     for tree in (before, after):
         tree.pop("status", None)

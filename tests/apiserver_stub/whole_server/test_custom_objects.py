@@ -71,8 +71,8 @@ class Player:
         if data is not None:
             headers["content_type"] = step.get("content_type", "application/json")
         response = await self._api.send(step["verb"], url, data, **headers)
-        told = response.repeated.get("warning", ()) if response.repeated else ()
-        warnings = [re.fullmatch(r'299 - "(.*)"', text, re.DOTALL)[1].replace('\\"', '"') for text in told]
+        shown_warnings = response.repeated.get("warning", ()) if response.repeated else ()
+        warnings = [re.fullmatch(r'299 - "(.*)"', text, re.DOTALL)[1].replace('\\"', '"') for text in shown_warnings]
         try:
             return response.status, json.loads(response.body), warnings
         except ValueError:
@@ -92,11 +92,11 @@ async def test_answers_match_kube_apiserver(started: Callable[..., Any], group: 
             if row.get("crd") in FIXTURES:
                 player.define(FIXTURES[row["crd"]])
             for number, step in enumerate(row["steps"]):
-                told = await player.play(step)
-                if told:
-                    failed.append(f"{row['id']}, step {number}: {told}")
+                failures = await player.play(step)
+                if failures:
+                    failed.append(f"{row['id']}, step {number}: {failures}")
                     break
-    assert not [told for told in failed if not told.startswith(OTHERWISE)]
+    assert not [failures for failures in failed if not failures.startswith(OTHERWISE)]
 
 
 async def test_additional_recorded_steps(started: Callable[..., Any]) -> None:
@@ -108,8 +108,8 @@ async def test_additional_recorded_steps(started: Callable[..., Any]) -> None:
             Player(api).define(definition)
         for row in rows("custom_more.jsonl"):
             player = Player(api)
-            told = [await player.play({**step, "query": unquote(step.get("query") or "")}) for step in row["steps"]]
-            failed += [f"{row['id']}, step {number}: {one}" for number, one in enumerate(told) if one]
+            failures = [await player.play({**step, "query": unquote(step.get("query") or "")}) for step in row["steps"]]
+            failed += [f"{row['id']}, step {number}: {one}" for number, one in enumerate(failures) if one]
     assert not failed
 
 

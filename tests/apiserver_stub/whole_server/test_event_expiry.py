@@ -37,11 +37,11 @@ async def test_events_expire_an_hour_after_last_write(started: Any) -> None:
         patch = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:30:00.000000Z"}}
         assert (await api.patch(f"{EVENTS}/busy", patch)).status == 200
         version = api.server.store.revision
-        told = [await api.watch(f"timeoutSeconds=1810&resourceVersion={version}", CORE)]
-        assert [(one["type"], one["object"]["kind"], one["object"]["metadata"]["name"]) for one in told[0]] == [
+        events = [await api.watch(f"timeoutSeconds=1810&resourceVersion={version}", CORE)]
+        assert [(one["type"], one["object"]["kind"], one["object"]["metadata"]["name"]) for one in events[0]] == [
             ("DELETED", "Event", "quiet")
         ]
-        assert told[0][0]["object"]["involvedObject"]["name"] == "a"
+        assert events[0][0]["object"]["involvedObject"]["name"] == "a"
         assert await names(api) == await names(api, CORE) == ["busy"]
         await asyncio.sleep(1800)
         assert await names(api) == []

@@ -139,7 +139,7 @@ async def test_list_holds_seat_until_sent_and_watch_until_started(started: Any) 
             tasks.start(read(), name="what comes")
             await asyncio.sleep(1)
             answered = await ask(api.server, f"{CONFIGS}/c0")
-            assert answered.status == 200, "the watch has told what there was"
+            assert answered.status == 200, "the watch has sent the initial state"
         await events.aclose()
 
 
@@ -170,9 +170,9 @@ async def test_schemas_and_levels_are_validated_like_upstream(started: Any) -> N
             found = await api.post(f"{API}/{kind.lower()}s?dryRun=All", body)
             assert (found.status, kind, spec) == (code, kind, spec)
             given = found.tree["details"].get("causes", []) if found.status == 422 else []
-            told = [[each["field"], each["reason"].removeprefix("FieldValue"), each["message"]] for each in given]
+            reported = [[each["field"], each["reason"].removeprefix("FieldValue"), each["message"]] for each in given]
             in_words = {field for field, _, message in causes if message}
-            shown = [[field, why, message if field in in_words else ""] for field, why, message in told]
+            shown = [[field, why, message if field in in_words else ""] for field, why, message in reported]
             assert sorted(shown) == sorted(causes), spec
 
 
@@ -218,15 +218,15 @@ async def test_recorded_requests_are_classified_like_upstream(started: Any, row:
 
 def _request(step: Any, captured: Any) -> Request:
     asked = substituted({name: step.get(name) for name in ("path", "headers", "body")}, captured)
-    told = [
+    sent_headers = [
         (name, one)
         for name, value in (asked["headers"] or {}).items()
         for one in ([value] if isinstance(value, str) else value)
     ]
     if "content_type" in step:
-        told.append(("Content-Type", step["content_type"]))
+        sent_headers.append(("Content-Type", step["content_type"]))
     body = b"" if asked["body"] is None else json.dumps(asked["body"]).encode()
-    headers, apart = fold_headers(told), repeated_headers(told)
+    headers, apart = fold_headers(sent_headers), repeated_headers(sent_headers)
     return Request(step["verb"], asked["path"], (), headers, body, ADMIN, apart)
 
 

@@ -150,8 +150,8 @@ def certified(
 
 FRONT = certified("front", PROXY_CA)
 PROXIED: dict[str, Row] = {
-    "nobody's headers": whoami(*AS_ADMIN),
-    "nobody's headers from a forwarded address": whoami(*AS_ADMIN, ("X-Forwarded-For", "127.0.0.1")),
+    "headers of an unknown proxy": whoami(*AS_ADMIN),
+    "headers of an unknown proxy from a forwarded address": whoami(*AS_ADMIN, ("X-Forwarded-For", "127.0.0.1")),
     "a proxy of another name": whoami(*AS_ADMIN, certificate=certified("back", PROXY_CA)),
     "a proxy of a name in capitals": whoami(*AS_ADMIN, certificate=certified("FRONT", PROXY_CA)),
     "a proxy of no name": whoami(*AS_ADMIN, certificate=certified("", PROXY_CA)),
@@ -175,8 +175,8 @@ CERTIFICATES: dict[str, Row] = {
     "of another authority": whoami(certificate=certified("admin", OTHER_CA, "system:masters")),
     "of no authority": whoami(certificate=certified("admin", None, "system:masters")),
     "that has expired": whoami(certificate=certified("admin", CLIENT_CA, "system:masters", expires=1.0)),
-    "that names nobody": whoami(certificate=certified("", CLIENT_CA, "system:masters")),
-    "whose uid cannot be told": whoami(certificate=certified("admin", CLIENT_CA, "system:masters", uid=None)),
+    "without a user": whoami(certificate=certified("", CLIENT_CA, "system:masters")),
+    "with an unknown uid": whoami(certificate=certified("admin", CLIENT_CA, "system:masters", uid=None)),
     "that shows the server's own name": whoami(certificate=certified("system:apiserver", None, "system:masters")),
     "as a header": whoami(("X-SSL-Client-Cert", "MIIB"), ("SSL_CLIENT_S_DN", "CN=admin,O=system:masters")),
     "forwarded": whoami(("X-Forwarded-Client-Cert", 'Subject="CN=admin,O=system:masters"')),

@@ -16,7 +16,7 @@ ADMIN = Certificate("admin", ("system:masters",))
 
 
 def param_of(row: Any) -> Any:
-    marks = pytest.mark.one_process("which refusal is told depends on the mode that it saw allow something last")
+    marks = pytest.mark.one_process("which refusal is returned depends on the mode that it saw allow something last")
     return pytest.param(row, id=row["id"], marks=[marks] if row["id"] == "adm-impersonation-012" else ())
 
 
@@ -27,7 +27,7 @@ async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: An
         for number, step in enumerate(row["steps"]):
             named = substituted(step.get("headers", {}), captured)
             headers = [
-                (name, one) for name, told in named.items() for one in ([told] if isinstance(told, str) else told)
+                (name, one) for name, shown in named.items() for one in ([shown] if isinstance(shown, str) else shown)
             ]
             if "token" in step:
                 headers.append(("Authorization", f"Bearer {substituted(step['token'], captured)}"))

@@ -18,7 +18,7 @@ NAMES = ("policies", "configurations", "patches", "policy_rules")
 async def test_answers_match_kube_apiserver(started: Callable[..., Any], name: str) -> None:
     async with started() as api:
         recorded = enumerate(rows(f"mutating_{name}"))
-        found = [told for number, row in recorded for told in await play(api, row, f"x{number}")]
+        found = [shown for number, row in recorded for shown in await play(api, row, f"x{number}")]
     assert not found, "\n".join(found)
 
 
@@ -33,7 +33,7 @@ async def test_custom_object_answers_match_kube_apiserver(started: Callable[...,
             for info in resources_of(definition, converters.of(definition)):
                 api.server.kinds.add(info)
         recorded = enumerate(rows("mutating_custom"))
-        found = [told for number, row in recorded for told in await play(api, row, f"x{number}")]
+        found = [shown for number, row in recorded for shown in await play(api, row, f"x{number}")]
     assert not found, "\n".join(found)
 
 
@@ -50,11 +50,11 @@ async def bind(api: Any, name: str, *mutations: str, **spec: Any) -> None:
         ("JSONPatch", "jsonPatch") if "JSONPatch" in text else ("ApplyConfiguration", "applyConfiguration")
         for text in mutations
     ]
-    told = [
+    shown = [
         {"patchType": kind, field: {"expression": text}} for (kind, field), text in zip(kinds, mutations, strict=True)
     ]
     whole = {
-        "matchConstraints": {"resourceRules": RULES}, "mutations": told, "reinvocationPolicy": "Never", **spec,
+        "matchConstraints": {"resourceRules": RULES}, "mutations": shown, "reinvocationPolicy": "Never", **spec,
     }  # fmt: skip
     answer = await api.post(POLICIES, {"metadata": {"name": name}, "spec": whole})
     assert answer.status == 201, answer.tree
@@ -126,8 +126,8 @@ async def test_binding_needs_permission_to_read_parameters(started: Callable[...
 
         async def ask(method: str, url: str, body: Any, user: str = "eve") -> tuple[int, str]:
             answer = await api.send(method, url, body, **({"impersonate_user": user} if user else {}))
-            told = json.loads(answer.body)
-            return answer.status, " ".join(one["field"] for one in (told.get("details") or {}).get("causes", ()))
+            document = json.loads(answer.body)
+            return answer.status, " ".join(one["field"] for one in (document.get("details") or {}).get("causes", ()))
 
         policy = {"metadata": {"name": "p"}, "spec": {**spec, "paramKind": KIND}}
         binding = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "paramRef": REFERENCE, **actions}}

@@ -52,11 +52,11 @@ async def test_answers_match_kube_apiserver(started: Started) -> None:
             for number, step in enumerate(row["steps"]):
                 body = substituted(step.get("body"), captured)
                 answer = await api.send(step["verb"], unquote(step["path"]), body, **headers_of(step))
-                told = [
+                warnings = [
                     text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in answer.repeated.get("warning", ())
                 ]
                 tree = json.loads(answer.body)
-                found = outcome(step, answer.status, tree, told)
+                found = outcome(step, answer.status, tree, warnings)
                 if step.get("accept"):
                     found = _aged(found)
                 captured |= {name: value_at(tree, path) for name, path in (step.get("capture") or {}).items()}
@@ -156,7 +156,7 @@ NO_CERTIFICATE = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE---
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({}, []),
         ({"chain": ""}, [(CHAIN, "Invalid")]),
@@ -179,11 +179,11 @@ NO_CERTIFICATE = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE---
         ({"refresh": 291}, [("status.beginRefreshAt", "Invalid")]),
     ],
 )
-def test_pod_certificate_must_match_its_request(changes: Any, told: list[tuple[str, str]]) -> None:
+def test_pod_certificate_must_match_its_request(changes: Any, expected: list[tuple[str, str]]) -> None:
     old, new = issued(**changes)
     errors = ErrorList()
     RULES["certificates.k8s.io/v1beta1/PodCertificateRequest"].subresources["status"](new, old, errors)
-    assert sorted((cause.field, cause.reason.removeprefix("FieldValue")) for cause in errors.causes) == told
+    assert sorted((cause.field, cause.reason.removeprefix("FieldValue")) for cause in errors.causes) == expected
 
 
 def test_certificate_chain_must_contain_certificates() -> None:

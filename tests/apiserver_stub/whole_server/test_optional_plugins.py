@@ -15,7 +15,7 @@ SETUPS = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "optional_plugins.jsonl").read_text().splitlines()
 ]
 OTHERWISE = {
-    "extended/bad-name": "one rule of names of resources is told and not both",
+    "extended/bad-name": "one rule of names of resources is reported, and not both",
 }
 """Rows that differ for reasons outside the plugin."""
 
@@ -42,8 +42,8 @@ async def test_answers_match_kube_apiserver(setup: Any, started: Callable[..., A
                 headers = {"content_type": step["content_type"]} if "content_type" in step else {}
                 query = f"?{step['query']}" if "query" in step else ""
                 answer = await api.send(step["verb"], step["path"] + query, step.get("body"), **headers)
-                told = answer.repeated.get("warning", ())
-                warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+                shown_warnings = answer.repeated.get("warning", ())
+                warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in shown_warnings]
                 found = outcome(step, answer.status, json.loads(answer.body), warnings)
                 if row["what"] not in OTHERWISE and (what := difference(step, found, messages=False)):
                     wrong.append(f"{row['what']} {number}: {what}")

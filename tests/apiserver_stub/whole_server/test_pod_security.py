@@ -20,8 +20,8 @@ async def test_answers_match_kube_apiserver(started: Callable[..., Any], row: An
             headers = {"content_type": step["content_type"]} if "content_type" in step else {}
             query = f"?{step['query']}" if "query" in step else ""
             answer = await api.send(step["verb"], step["path"] + query, step["body"], **headers)
-            told = answer.repeated.get("warning", ())
-            warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in told]
+            shown_warnings = answer.repeated.get("warning", ())
+            warnings = [text.removeprefix('299 - "')[:-1].replace('\\"', '"') for text in shown_warnings]
             found = outcome(step, answer.status, json.loads(answer.body), warnings)
             assert not difference(step, found), number
             if "status" in step:

@@ -8,7 +8,7 @@ import pytest
 SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 RANGES = "/apis/networking.k8s.io/v1/servicecidrs"
-SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses, one of which belongs to this server
+SMALL = "--service-cluster-ip-range=10.0.0.0/30"  # two addresses; one belongs to this server
 STORAGES = ("memory", "workers", pytest.param("etcd", marks=pytest.mark.needs("etcd")))
 
 

@@ -42,10 +42,10 @@ async def test_watches_of_both_deliver_the_same(two: TwoServers) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(write(two.one, "a"))
         group.create_task(write(two.other, "b"))
-    told = [await api.watch(f"timeoutSeconds=1&resourceVersion={version}") for api in (two.one, two.other)]
-    assert told[0] == told[1]
-    assert len(told[0]) == 20
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in told[0]]
+    events = [await api.watch(f"timeoutSeconds=1&resourceVersion={version}") for api in (two.one, two.other)]
+    assert events[0] == events[1]
+    assert len(events[0]) == 20
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events[0]]
     assert versions == sorted(set(versions))
 
 

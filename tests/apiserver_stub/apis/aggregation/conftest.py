@@ -97,8 +97,8 @@ class Front:
         """Register an API service whose endpoint is a port of this machine."""
         body = {"metadata": {"name": name}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
         await self("POST", SERVICE, body)
-        code, told = await self("POST", SERVICES, self.service(port, group, name, **spec))
-        assert code == 201, told
+        code, document = await self("POST", SERVICES, self.service(port, group, name, **spec))
+        assert code == 201, document
 
     async def condition(self, name: str = "v1.x.example.com") -> tuple[str, str, str]:
         status = (await self("GET", f"{SERVICES}/{name}"))[1].get("status") or {}

@@ -83,11 +83,11 @@ async def test_availability_follows_server_going_down_and_up(front: Any, reply: 
     url = f"https://localhost:{port}/apis/x.example.com/v1"
     message = await front.wait_for_reason("FailedDiscoveryCheck")
     assert message == f"failing or missing response from {url}: bad status from {url}: 403"
-    told = (await front("GET", "/metrics"))[1]
-    assert 'aggregator_unavailable_apiservice{name="v1.x.example.com"} 1' in told
-    assert 'aggregator_unavailable_apiservice{name="v1.apps"} 0' in told
+    output = (await front("GET", "/metrics"))[1]
+    assert 'aggregator_unavailable_apiservice{name="v1.x.example.com"} 1' in output
+    assert 'aggregator_unavailable_apiservice{name="v1.apps"} 0' in output
     reason = 'name="v1.x.example.com",reason="FailedDiscoveryCheck"'
-    assert f"aggregator_unavailable_apiservice_total{{{reason}}} 1" in told
+    assert f"aggregator_unavailable_apiservice_total{{{reason}}} 1" in output
 
 
 async def test_server_with_wrong_certificate_is_unavailable(front: Any, reply: Any, resources: Any) -> None:
@@ -144,8 +144,8 @@ async def test_condition_written_by_others_is_overwritten(front: Any) -> None:
     found["status"]["conditions"] = [{"type": "Other", "status": "True"}, condition]
     assert (await front("PUT", f"{path}/status", found))[0] == 200
     await front.eventually(lambda: front("GET", path), lambda one: "Because" not in str(one))
-    told = (await front("GET", path))[1]["status"]["conditions"]
-    assert [(each["type"], each.get("reason", "")) for each in told] == [("Other", ""), ("Available", "Local")]
+    shown = (await front("GET", path))[1]["status"]["conditions"]
+    assert [(each["type"], each.get("reason", "")) for each in shown] == [("Other", ""), ("Available", "Local")]
 
 
 async def test_endpoint_routing_flag_connects_to_endpoints(make_front: Any) -> None:

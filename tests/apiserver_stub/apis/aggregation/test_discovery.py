@@ -44,7 +44,7 @@ async def test_aggregated_discovery_is_cached_by_etag(front: Any, reply: Any) ->
     resource = {
         **FOO, "subresources": [{"subresource": "status", "verbs": ["get"]}], "shortNames": ["f"], "surprise": 1,
     }  # fmt: skip
-    told = {
+    shown = {
         "items": [{"metadata": {"name": "x.example.com"}, "versions": [{"version": "v1", "resources": [resource]}]}]
     }
 
@@ -52,7 +52,7 @@ async def test_aggregated_discovery_is_cached_by_etag(front: Any, reply: Any) ->
         asked.append(request)
         if "if-none-match" in request.headers:
             return Response(304)
-        return reply(200, told, **{"content-type": AGGREGATED, "etag": '"1"'})
+        return reply(200, shown, **{"content-type": AGGREGATED, "etag": '"1"'})
 
     await front.aggregate(handle)
     subresource = {"subresource": "status", "responseKind": {"group": "", "version": "", "kind": ""}, "verbs": ["get"]}

@@ -45,8 +45,8 @@ def test_proxy_headers_and_websocket_tokens_are_not_forwarded() -> None:
     }  # fmt: skip
     request = Request("GET", "/apis/x/v1", (), own, repeated={"sec-websocket-protocol": ("a", "b")})
     passed = forwarded(request, User("joe"), "1", "ext:443", proxies)
-    told = {"audit-id", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-uri", "x-remote-user"}
-    kept = {name: value for name, value in passed.headers.items() if name not in told}
+    shown = {"audit-id", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-uri", "x-remote-user"}
+    kept = {name: value for name, value in passed.headers.items() if name not in shown}
     assert kept == {"x-whose": "kept", "sec-websocket-protocol": "v4.channel.k8s.io, v5"}
     assert passed.repeated == {}
 

@@ -85,8 +85,8 @@ async def test_user_is_preserved_through_proxy(front: Any, backend_server: ApiSe
     path, headers = "/apis/authentication.k8s.io/v1/selfsubjectreviews", {"content-type": "application/json"}
     headers["x-remote-user"] = "root"
     request = Request("POST", path, (), headers, json.dumps(review).encode(), Certificate("joe", ("dev", "system:ops")))
-    told = json.loads((await front.api.handle(request)).body)
-    assert told["status"]["userInfo"] == {"username": "joe", "groups": ["dev", "system:ops", "system:authenticated"]}
+    answer = json.loads((await front.api.handle(request)).body)
+    assert answer["status"]["userInfo"] == {"username": "joe", "groups": ["dev", "system:ops", "system:authenticated"]}
 
 
 async def test_untrusted_proxy_certificate_is_rejected(front: Any, backend_server: ApiServer) -> None:

@@ -94,9 +94,9 @@ async def extension(front: Any, reply: Any, resources: Any) -> Extension:
 async def test_every_method_is_proxied(front: Any, extension: Extension, method: str) -> None:
     body = None if method == "GET" else {"a": "b"}
     response = await front.send(method, f"{ROOT}/foos?a=b&a=c", body, authorization="Bearer secret", accept="a/b")
-    told = json.loads(response.body)
+    answer = json.loads(response.body)
     sent = "" if body is None else '{"a": "b"}'
-    assert told == {"method": method, "query": [["a", "b"], ["a", "c"]], "body": sent}
+    assert answer == {"method": method, "query": [["a", "b"], ["a", "c"]], "body": sent}
     (seen,) = extension.asked
     assert (seen.headers["x-remote-user"], seen.values("x-remote-group")) == ("admin", ADMIN_GROUPS)
     assert seen.headers["audit-id"] == response.headers["audit-id"]
@@ -158,8 +158,8 @@ async def test_unavailable_server_gets_no_requests(front: Any) -> None:
 async def test_hanging_server_times_out(make_front: Any, reply: Any, resources: Any) -> None:
     async with make_front("--request-timeout=300ms") as front:
         await front.aggregate(Extension(reply, resources))
-        code, told = await front("GET", f"{ROOT}/hang")
-        assert (code, told["reason"]) == (504, "Timeout")
+        code, body = await front("GET", f"{ROOT}/hang")
+        assert (code, body["reason"]) == (504, "Timeout")
 
 
 async def test_only_streaming_responses_exceed_request_timeout(make_front: Any, reply: Any, resources: Any) -> None:

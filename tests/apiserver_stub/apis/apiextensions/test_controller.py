@@ -55,8 +55,8 @@ async def test_definition_is_served_within_100_ms(admin: Any) -> None:
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList", "shortNames": ["th"]}
     assert found["status"]["acceptedNames"] == names
     assert (await admin("POST", THINGS, thing("one")))[0] == 201
-    _, told = await admin("GET", ROOT)
-    assert [(one["name"], one["shortNames"]) for one in told["resources"]] == [("things", ["th"])]
+    _, body = await admin("GET", ROOT)
+    assert [(one["name"], one["shortNames"]) for one in body["resources"]] == [("things", ["th"])]
     assert [group["name"] for group in (await admin("GET", "/apis"))[1]["groups"]].count("example.org") == 1
 
 
@@ -178,8 +178,8 @@ class TestEnd:
         await admin("DELETE", f"{DEFINITIONS}/things.example.org")
         code, refusal = await admin("POST", THINGS, thing("new"))
         assert (code, refusal["reason"]) == (403, "Forbidden")
-        _, told = await admin("GET", ROOT)
-        assert told["resources"][0]["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
+        _, body = await admin("GET", ROOT)
+        assert body["resources"][0]["verbs"] == ["delete", "deletecollection", "get", "list", "watch"]
         await asyncio.sleep(5)
         found = await admin.definition("things.example.org")
         assert conditions(found)["Terminating"] == ("True", "InstanceDeletionInProgress")

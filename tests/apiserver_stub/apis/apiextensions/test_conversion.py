@@ -124,10 +124,10 @@ async def test_webhook_is_called_once_per_conversion(
     assert review["request"]["objects"] == [trees[0], trees[2]]
     assert await convert([trees[1]], V2) == [trees[1]]
     assert hook.take() == []
-    told = generate_latest(registry).decode()
-    assert 'apiserver_conversion_webhook_request_total{failure_type="",result="success"} 1.0' in told
+    output = generate_latest(registry).decode()
+    assert 'apiserver_conversion_webhook_request_total{failure_type="",result="success"} 1.0' in output
     labels = 'crd_name="things.example.com",from_version="v1",succeeded="true",to_version="v2"'
-    assert f"apiserver_crd_conversion_webhook_duration_seconds_count{{{labels}}} 1.0" in told
+    assert f"apiserver_crd_conversion_webhook_duration_seconds_count{{{labels}}} 1.0" in output
 
 
 async def test_many_objects_are_converted_in_batches(converters: Converters, hook: Webhook) -> None:

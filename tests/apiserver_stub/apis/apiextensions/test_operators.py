@@ -33,8 +33,8 @@ async def play(admin: Any, step: Any) -> str:
     body = msgspec.json.encode(step["body"]) if "body" in step else b""
     query = tuple((name, value) for name, _, value in pairs)
     response = await admin.api.handle(Request(step["verb"], step["path"], query, headers, body, ADMIN))
-    told = response.repeated.get("warning", ()) if response.repeated else ()
-    warnings = [re.sub(r'^299 - "(.*)"$', r"\1", text, flags=re.DOTALL).replace('\\"', '"') for text in told]
+    shown_warnings = response.repeated.get("warning", ()) if response.repeated else ()
+    warnings = [re.sub(r'^299 - "(.*)"$', r"\1", text, flags=re.DOTALL).replace('\\"', '"') for text in shown_warnings]
     return difference(step, outcome(step, response.status, msgspec.json.decode(response.body), warnings))
 
 
@@ -58,8 +58,8 @@ async def test_operator_definitions_match_kube_apiserver(admin: Any, row: Any) -
     conditions = (await admin.definition(name))["status"]["conditions"]
     assert {one["type"]: [one["status"], one["reason"]] for one in conditions} == row["conditions"]
     assert await explained_schema(admin, row) == row["openapi"]
-    told = [await play(admin, step) for step in row["steps"]]
-    assert [f"step {number}: {one}" for number, one in enumerate(told) if one] == []
+    failures = [await play(admin, step) for step in row["steps"]]
+    assert [f"step {number}: {one}" for number, one in enumerate(failures) if one] == []
 
     assert (await admin("DELETE", f"{DEFINITIONS}/{name}"))[0] == 200
     await asyncio.sleep(2)

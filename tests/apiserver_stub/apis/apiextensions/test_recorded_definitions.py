@@ -23,14 +23,14 @@ async def create(admin: Any, manifest: Tree) -> tuple[int, Any]:
 
 async def discovered(admin: Any, found: Tree) -> Tree:
     """The discovery of each version, or the error code."""
-    group, plural, told = found["spec"]["group"], found["spec"]["names"]["plural"], {}
+    group, plural, shown = found["spec"]["group"], found["spec"]["names"]["plural"], {}
     for version in found["spec"]["versions"]:
         code, listed = await admin("GET", f"/apis/{group}/{version['name']}")
         entries = [one for one in listed.get("resources", ()) if one["name"].split("/")[0] == plural]
         for entry in entries:
             entry.pop("storageVersionHash", None)
-        told[version["name"]] = sorted(entries, key=lambda one: str(one["name"])) if code == 200 else code
-    return told
+        shown[version["name"]] = sorted(entries, key=lambda one: str(one["name"])) if code == 200 else code
+    return shown
 
 
 def actions(item: Tree) -> list[list[str]]:
@@ -39,14 +39,14 @@ def actions(item: Tree) -> list[list[str]]:
 
 async def openapi_of(admin: Any, found: Tree) -> Tree:
     """OpenAPI v3 of each version: the schemas of the kind and its list, and the paths."""
-    group, kind, told = found["spec"]["group"], found["spec"]["names"]["kind"], {}
+    group, kind, shown = found["spec"]["group"], found["spec"]["names"]["kind"], {}
     for version in found["spec"]["versions"]:
         _, document = await admin("GET", f"/openapi/v3/apis/{group}/{version['name']}")
         schemas = document["components"]["schemas"]
         own = {name: schema for name, schema in schemas.items() if name.endswith((f".{kind}", f".{kind}List"))}
         paths = {path: sorted(actions(item)) for path, item in document["paths"].items()}
-        told[version["name"]] = {"schemas": own, "paths": paths}
-    return told
+        shown[version["name"]] = {"schemas": own, "paths": paths}
+    return shown
 
 
 @pytest.mark.parametrize("row", ACCEPTED, ids=lambda row: row["id"])
@@ -56,8 +56,8 @@ async def test_definition_results_match_kube_apiserver(admin: Any, row: Any) -> 
     assert (await create(admin, row["manifest"]))[0] == 201
     found = await admin.definition(row["manifest"]["metadata"]["name"])
     status = found["status"]
-    told = [{key: one[key] for key in ("type", "status", "reason", "message")} for one in status["conditions"]]
-    assert sorted(told, key=lambda one: one["type"]) == row["conditions"]
+    shown = [{key: one[key] for key in ("type", "status", "reason", "message")} for one in status["conditions"]]
+    assert sorted(shown, key=lambda one: one["type"]) == row["conditions"]
     assert status["acceptedNames"] == row["acceptedNames"]
     assert status["storedVersions"] == row["storedVersions"]
     assert await discovered(admin, found) == row["discovery"]

@@ -43,10 +43,10 @@ def causes_of_change(old: Tree, change: Callable[[Tree], Any]) -> list[Cause]:
 @pytest.mark.parametrize("row", MANIFESTS, ids=lambda row: row["id"])
 def test_causes_match_kube_apiserver(row: Any) -> None:
     tree = new_definition(row["manifest"])
-    told = [[cause.field, cause.reason, cause.message] for cause in validate(KIND, tree, None)]
+    causes = [[cause.field, cause.reason, cause.message] for cause in validate(KIND, tree, None)]
     wanted = row.get("causes", [])
-    assert [cause[:2] for cause in told] == [cause[:2] for cause in wanted]
-    for cause, expected in zip(told, wanted, strict=True):
+    assert [cause[:2] for cause in causes] == [cause[:2] for cause in wanted]
+    for cause, expected in zip(causes, wanted, strict=True):
         if not any(words in expected[2] for words in OWN_WORDS):
             assert cause == expected
     if not wanted:
@@ -210,14 +210,14 @@ class TestVersions:
     def test_webhook_urls_are_validated(self, url: str, reason: str) -> None:
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": url}}
         tree = new_definition(definition(open_object(), conversion={"strategy": "Webhook", "webhook": webhook}))
-        told = {cause.reason.removeprefix("FieldValue") for cause in validate(KIND, tree, None)}
-        assert told == ({reason} if reason else set())
+        causes = {cause.reason.removeprefix("FieldValue") for cause in validate(KIND, tree, None)}
+        assert causes == ({reason} if reason else set())
 
     def test_malformed_version_name_is_rejected(self) -> None:
         manifest = definition(open_object())
         manifest["spec"]["versions"][0]["name"] = "V1"
-        told = fields(validate(KIND, new_definition(manifest), None))
-        assert told == [("spec.versions[0].name", "Invalid"), ("spec.version", "Invalid")]
+        causes = fields(validate(KIND, new_definition(manifest), None))
+        assert causes == [("spec.versions[0].name", "Invalid"), ("spec.version", "Invalid")]
 
 
 def ruled(*rules: Tree, **more: Any) -> Tree:
@@ -282,9 +282,9 @@ class TestRules:
             "a": {**items, "x-kubernetes-validations": costly},
         })})  # fmt: skip
         tree = new_definition(definition(schema))
-        told = validate(KIND, tree, None)
-        assert fields(told)[0] == (f"{AT}.x-kubernetes-validations[0].rule", "Forbidden")
-        assert len(told) == 1
+        causes = validate(KIND, tree, None)
+        assert fields(causes)[0] == (f"{AT}.x-kubernetes-validations[0].rule", "Forbidden")
+        assert len(causes) == 1
         assert causes_of_change(tree, lambda tree: tree["spec"]["names"].update(shortNames=["th"])) == []
 
 

@@ -30,8 +30,8 @@ def messages(data: bytes) -> Iterator[tuple[str, Any]]:
     while data:
         size = int.from_bytes(data[:4], "big")
         event, data = dict(fields(data[4 : 4 + size])), data[4 + size :]
-        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])
-        yield kind.decode(), decode(told, "", "")
+        kind, [(_, shown)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])
+        yield kind.decode(), decode(shown, "", "")
 
 
 def lines(data: bytes) -> Iterator[tuple[str, Any]]:
@@ -43,10 +43,10 @@ def lines(data: bytes) -> Iterator[tuple[str, Any]]:
 def in_normal_form(events: Iterator[tuple[str, Any]]) -> list[Any]:
     """Events in normal form; only the first table of a watch has column definitions."""
     found, columns = [], None
-    for type_, told in events:
-        headed = told.get("columnDefinitions")
+    for type_, reported in events:
+        headed = reported.get("columnDefinitions")
         columns = headed or columns
-        shown = normal({**told, "columnDefinitions": columns} if columns else told)
+        shown = normal({**reported, "columnDefinitions": columns} if columns else reported)
         found.append([type_, shown if headed else {**shown, "columnDefinitions": None} if columns else shown])
     return found
 
@@ -105,12 +105,12 @@ async def test_columns_have_descriptions(populated: Any) -> None:
 
     found = await described(WHATS)
     assert found[1] == ("Str", "A text.")
-    assert all(told for _, told in found)
+    assert all(shown for _, shown in found)
     assert ".spec.int" in found[2][1]
-    assert [name for name, told in await described(f"{WHATS}/a/scale") if told] == [
+    assert [name for name, shown in await described(f"{WHATS}/a/scale") if shown] == [
         "Name", "Desired", "Available", "Age",
     ]  # fmt: skip
-    assert [name for name, told in await described("/apis/views.example.com/v1/plains") if told] == ["Name", "Age"]
+    assert [name for name, shown in await described("/apis/views.example.com/v1/plains") if shown] == ["Name", "Age"]
 
 
 async def test_invalid_scale_value_is_reported_as_by_go(populated: Any) -> None:

@@ -137,13 +137,13 @@ class Cluster:
             return response.status, data.decode()
 
     async def create(self, url: str, body: Any, status: Any = None) -> None:
-        code, told = await self("POST", url, body)
-        assert code == 201, told
+        code, answer = await self("POST", url, body)
+        assert code == 201, answer
         if status is not None:
             patch = {"content_type": "application/merge-patch+json"}
             name = body["metadata"]["name"]
-            code, told = await self("PATCH", f"{url}/{name}/status", {"status": status}, **patch)
-            assert code == 200, told
+            code, answer = await self("PATCH", f"{url}/{name}/status", {"status": status}, **patch)
+            assert code == 200, answer
 
     async def pod(
         self, name: str, node: str = "", ip: str = "", port: int = 0, containers: tuple[str, ...] = ("a",)

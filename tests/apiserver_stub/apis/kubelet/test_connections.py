@@ -88,12 +88,12 @@ async def test_silent_kubelet_times_out(make_cluster: Any) -> None:
         await cluster.node("n", silent.sockets[0].getsockname()[1])
         await cluster.pod("p", "n")
         offer = {"connection": "Upgrade", "upgrade": "SPDY/3.1"}
-        code, told = await cluster("GET", LOG)
-        assert (code, "timed out" in told["message"]) == (500, True)
-        code, told = await cluster("POST", LOG.replace("log", "exec"), **offer)
-        assert (code, told["message"]) == (500, "error dialing backend: timed out")
-        code, told = await cluster("GET", "/api/v1/nodes/n/proxy/x")
-        assert (code, told["reason"]) == (503, "ServiceUnavailable")
+        code, body = await cluster("GET", LOG)
+        assert (code, "timed out" in body["message"]) == (500, True)
+        code, body = await cluster("POST", LOG.replace("log", "exec"), **offer)
+        assert (code, body["message"]) == (500, "error dialing backend: timed out")
+        code, body = await cluster("GET", "/api/v1/nodes/n/proxy/x")
+        assert (code, body["reason"]) == (503, "ServiceUnavailable")
 
 
 async def _hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -32,11 +32,11 @@ ASKED: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 async def test_log_options_are_sent_to_kubelet(cluster: Any) -> None:
     kubelet, _ = await cluster.kubelet(lines)
-    for query, told in ASKED:
+    for query, shown in ASKED:
         response = await cluster.send("GET", LOG + query)
         assert (response.status, response.headers["content-type"]) == (200, "text/plain")
         asked = kubelet.asked[-1]
-        assert (asked.method, asked.path, asked.query) == ("GET", "/containerLogs/default/p/a", told)
+        assert (asked.method, asked.path, asked.query) == ("GET", "/containerLogs/default/p/a", shown)
         assert asked.certificate.common_name == "kube-apiserver"
     assert (await cluster("GET", LOG))[1] == "one\ntwo\n"
 
@@ -48,8 +48,8 @@ async def test_single_log_stream_needs_feature_gate(make_cluster: Any) -> None:
             assert (await cluster("GET", LOG + query))[0] == 200
         assert [asked.query for asked in kubelet.asked] == [(("stream", "All"),), (("stream", "Stderr"),)]
         assert (await cluster("GET", f"{LOG}?stream=x"))[0] == 422
-        code, told = await cluster("GET", f"{LOG}?stream=Stdout&tailLines=1")
-        assert (code, told["details"]["causes"][0]["reason"]) == (422, "FieldValueForbidden")
+        code, body = await cluster("GET", f"{LOG}?stream=Stdout&tailLines=1")
+        assert (code, body["details"]["causes"][0]["reason"]) == (422, "FieldValueForbidden")
 
 
 REASONS = {
@@ -66,10 +66,10 @@ async def test_kubelet_error_is_returned(cluster: Any) -> None:
 
     await cluster.kubelet(refuse)
     for status, reason in REASONS.items():
-        code, told = await cluster("GET", LOG)
-        assert (code, told["reason"], told["status"]) == (status, reason, "Failure")
+        code, body = await cluster("GET", LOG)
+        assert (code, body["reason"], body["status"]) == (status, reason, "Failure")
         if status in (400, 500):
-            assert told["message"].endswith("container is waiting to start")
+            assert body["message"].endswith("container is waiting to start")
 
 
 async def test_log_needs_accept_of_json(cluster: Any) -> None:
@@ -84,8 +84,8 @@ async def test_redirect_of_kubelet_is_rejected(cluster: Any) -> None:
         return Response(302, {"location": "https://192.0.2.9/"})
 
     await cluster.kubelet(away)
-    code, told = await cluster("GET", LOG)
-    assert (code, told["message"]) == (500, 'Get "https://192.0.2.9/": redirects forbidden')
+    code, body = await cluster("GET", LOG)
+    assert (code, body["message"]) == (500, 'Get "https://192.0.2.9/": redirects forbidden')
 
 
 async def test_followed_log_is_streamed(cluster: Any) -> None:
@@ -175,8 +175,8 @@ async def test_kubelet_certificate_is_verified_unless_insecure(cluster: Any) -> 
     _, server = await cluster.serve(lines, hosts=("192.0.2.99",))
     await cluster.node("n", server.port)
     await cluster.pod("p", "n")
-    code, told = await cluster("GET", LOG)
-    assert (code, "certificate" in told["message"]) == (500, True)
+    code, body = await cluster("GET", LOG)
+    assert (code, "certificate" in body["message"]) == (500, True)
     assert await cluster("GET", f"{LOG}?insecureSkipTLSVerifyBackend=true") == (200, "one\ntwo\n")
     count = "kube_apiserver_pod_logs_insecure_backend_total"
     assert await cluster.counted(count, usage="enforce_tls") == 1

@@ -17,11 +17,11 @@ async def echo_request(request: Request) -> Response:
     """Answer with a description of the request."""
     if "upgrade" in request.headers:
         return Response(101, {}, Upgrade(request.headers["upgrade"], _echo))
-    told = {
+    headers = {
         "method": request.method, "target": request.target, "body": request.body.decode(),
         "headers": dict(request.headers),
     }  # fmt: skip
-    return Response(418, {"x-own": "1", "access-control-allow-origin": "*"}, json.dumps(told).encode())
+    return Response(418, {"x-own": "1", "access-control-allow-origin": "*"}, json.dumps(headers).encode())
 
 
 async def _echo(stream: DuplexStream) -> None:
@@ -51,13 +51,13 @@ async def test_request_is_forwarded_unchanged(cluster: Any) -> None:
         response = await cluster.send(
             "POST", f"{at}/a/b?q=1%202+3&r", b"text", authorization="Bearer x", host="front:1"
         )
-        told = json.loads(response.body)
+        answer = json.loads(response.body)
         assert (response.status, response.headers["x-own"]) == (418, "1")
         assert "access-control-allow-origin" not in response.headers
-        assert (told["method"], told["target"], told["body"]) == ("POST", "/a/b?q=1%202+3&r", "text")
-        assert told["headers"]["host"] == "front:1"
-        assert told["headers"]["x-forwarded-uri"] == f"{at}/a/b"
-        assert "authorization" not in told["headers"]
+        assert (answer["method"], answer["target"], answer["body"]) == ("POST", "/a/b?q=1%202+3&r", "text")
+        assert answer["headers"]["host"] == "front:1"
+        assert answer["headers"]["x-forwarded-uri"] == f"{at}/a/b"
+        assert "authorization" not in answer["headers"]
 
 
 async def test_every_method_is_forwarded(cluster: Any) -> None:
@@ -84,8 +84,8 @@ PATHS = {
 async def test_path_after_proxy_is_forwarded(cluster: Any) -> None:
     _, port = await serve_pod(cluster)
     for asked, target in PATHS.items():
-        code, told = await cluster("POST", f"{ROOT}/pods/p:{port}/{asked}")
-        assert (code, told["target"]) == (418, target)
+        code, body = await cluster("POST", f"{ROOT}/pods/p:{port}/{asked}")
+        assert (code, body["target"]) == (418, target)
 
 
 async def test_pod_may_be_named_like_the_subresource(cluster: Any) -> None:

@@ -14,8 +14,8 @@ async def test_errors_match_kube_apiserver(make_cluster: Any) -> None:
     async with make_cluster("--disable-admission-plugins=ServiceAccount") as cluster:
         for method, path, body in GIVEN:
             kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
-            code, told = await cluster(method, path, body, content_type=kind)
-            assert code in (200, 201), told
+            code, answer = await cluster(method, path, body, content_type=kind)
+            assert code in (200, 201), answer
         different = [(row, found) for row in ASKED if (found := await _answer(cluster, row)) is not None]
         assert different == []
         assert len(ASKED) > 250
@@ -26,16 +26,16 @@ async def _answer(cluster: Any, row: dict[str, Any]) -> object:
     headers = {name.replace("-", "_"): value for name, value in row.get("headers", {}).items()}
     response = await cluster.send(row["method"], row["path"], **headers)
     body = response.body
-    told = json.loads(body) if body and row["method"] != "HEAD" else {}
-    message, wanted = told.get("message", ""), row.get("message", "")
+    answer = json.loads(body) if body and row["method"] != "HEAD" else {}
+    message, wanted = answer.get("message", ""), row.get("message", "")
     if row.get("beginning"):
         message = message[: len(wanted)]
     found = (
         response.status,
-        told.get("reason", ""),
+        answer.get("reason", ""),
         message,
         response.headers.get("location"),
-        told.get("details") or None,
+        answer.get("details") or None,
     )
     expected = (row["status"], row.get("reason", ""), wanted, row.get("location"), row.get("details"))
     return None if found == expected else found

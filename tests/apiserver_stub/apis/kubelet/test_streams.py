@@ -87,8 +87,8 @@ async def test_kubelet_rejection_is_returned(cluster: Any) -> None:
     await cluster.kubelet(refuse)
     response = await cluster.send("POST", f"{POD}/exec?command=x", **SPDY)
     assert (response.status, response.body, response.headers["x-own"]) == (403, b"not so", "1")
-    code, told = await cluster("POST", f"{POD}/exec?command=fine", **SPDY)
-    assert (code, told["message"]) == (500, "invalid upgrade response: status code 200")
+    code, body = await cluster("POST", f"{POD}/exec?command=fine", **SPDY)
+    assert (code, body["message"]) == (500, "invalid upgrade response: status code 200")
 
 
 async def test_client_disconnect_closes_kubelet_stream(cluster: Any) -> None:
@@ -149,8 +149,8 @@ async def test_exec_over_websocket_needs_create_permission(make_cluster: Any) ->
         binding = {"metadata": {"name": "b"}, "roleRef": reference, "subjects": subjects}
         await cluster.create(f"{root}/rolebindings", binding)
         as_joe = {"impersonate_user": "joe", "connection": "Upgrade", "upgrade": "websocket"}
-        code, told = await cluster("GET", f"{POD}/exec?command=x", **as_joe)
-        assert (code, told["reason"], kubelet.asked) == (403, "Forbidden", [])
+        code, body = await cluster("GET", f"{POD}/exec?command=x", **as_joe)
+        assert (code, body["reason"], kubelet.asked) == (403, "Forbidden", [])
         role["rules"][0]["verbs"] = ["get", "create"]
         assert (await cluster("PUT", f"{root}/roles/r", role))[0] == 200
         response = await cluster.send("GET", f"{POD}/exec?command=x", **as_joe)

@@ -221,8 +221,8 @@ async def test_kubelet_failure_is_sent_on_error_channel(cluster: Any, how: str) 
     head = await client.connect(await cluster.listen(), f"{POD}/exec?command=x&stdout=1", V5)
     assert head.startswith(b"HTTP/1.1 101 ")
     assert await client.receive() == (2, b"\x01")
-    _, told = await client.receive()
-    assert (told[0], json.loads(told[1:])["reason"]) == (3, "InternalError")
+    _, body = await client.receive()
+    assert (body[0], json.loads(body[1:])["reason"]) == (3, "InternalError")
     assert (await client.receive())[0] == 8
     assert await cluster.counted("apiserver_stream_translator_requests_total", code="500") == 1
 

@@ -167,16 +167,16 @@ def test_operations_list_their_query_parameters(core: Any) -> None:
     """API concepts, Query parameters."""
     paths = core["paths"]
     pods, pod = paths["/api/v1/namespaces/{namespace}/pods"], paths["/api/v1/namespaces/{namespace}/pods/{name}"]
-    told = {
+    shown = {
         method: {one["name"] for one in item[method]["parameters"]}
         for method, item in (("get", pods), ("post", pods), ("put", pod), ("delete", pod))
     }
-    assert told["get"] == {
+    assert shown["get"] == {
         "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
         "resourceVersionMatch", "sendInitialEvents", "shardSelector", "timeoutSeconds", "watch",
     }  # fmt: skip
-    assert told["post"] == told["put"] == {"dryRun", "fieldManager", "fieldValidation"}
-    assert {"dryRun", "propagationPolicy", "ignoreStoreReadErrorWithClusterBreakingPotential"} <= told["delete"]
+    assert shown["post"] == shown["put"] == {"dryRun", "fieldManager", "fieldValidation"}
+    assert {"dryRun", "propagationPolicy", "ignoreStoreReadErrorWithClusterBreakingPotential"} <= shown["delete"]
 
 
 @pytest.mark.parametrize(

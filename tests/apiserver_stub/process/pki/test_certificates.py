@@ -295,9 +295,9 @@ async def test_proxy_cas_of_flags_are_published(tmp_path: Path) -> None:
     proxies, flags = proxy_flags(tmp_path, *more)
     async with serving(tmp_path / "data", *flags) as server:
         data = await published(server)
-    told = {name.removeprefix("requestheader-"): text for name, text in data.items()}
+    shown = {name.removeprefix("requestheader-"): text for name, text in data.items()}
     assert data["requestheader-client-ca-file"] == proxies.certificate.decode()
-    assert {name: json.loads(text) for name, text in told.items() if text.startswith("[")} == {
+    assert {name: json.loads(text) for name, text in shown.items() if text.startswith("[")} == {
         "allowed-names": ["front"],
         "username-headers": ["X-User"],
         "uid-headers": ["X-Uid", "X-Remote-Uid"],

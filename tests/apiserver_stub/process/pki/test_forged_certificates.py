@@ -122,7 +122,7 @@ FORGED: dict[str, tuple[Issued, ...]] = {
     "self-signed, as an authority": (issue_certificate(None, ca=True),),
     "self-signed, beside the real authority": (issue_certificate(None), ROOT),
     "said to be of the authority, signed by itself": (issue_certificate(None, issuer=ROOT.certificate.subject),),
-    "of an authority that nobody knows": (issue_certificate(authority("others")),),
+    "of an unknown authority": (issue_certificate(authority("others")),),
     "of the authority of proxies": (issue_certificate(PROXIES_ROOT),),
     "for servers only": (issue_certificate(ROOT, use=(SERVER,)),),
     "for signing code only": (issue_certificate(ROOT, use=(ExtendedKeyUsageOID.CODE_SIGNING,)),),
@@ -148,7 +148,7 @@ GOOD: dict[str, tuple[Issued, ...]] = {
     "a client": (issue_certificate(ROOT, name_of("jane", "dev")),),
     "a client without a use": (issue_certificate(ROOT, name_of("jane", "dev"), use=None),),
     "a client below another authority": (issue_certificate(MIDDLE, name_of("jane", "dev")), MIDDLE),
-    "a client, beside what nobody asked for": (issue_certificate(ROOT, name_of("jane", "dev")), TWIN),
+    "a client, beside a certificate not asked for": (issue_certificate(ROOT, name_of("jane", "dev")), TWIN),
     "a client with a uid": (issue_certificate(ROOT, name_of("jane", "dev", uids=("7",))),),
 }
 

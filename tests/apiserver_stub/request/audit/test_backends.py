@@ -222,7 +222,7 @@ async def test_single_event_is_written_without_waiter(log: Open, tmp_path: Path)
     backend = log(Mode.BLOCKING)
     backend.accept(event(1), wait=False)
     async with asyncio.timeout(5):
-        while not (tmp_path / "audit.log").read_bytes():  # noqa: ASYNC110  # files tell nobody
+        while not (tmp_path / "audit.log").read_bytes():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(0.01)
     await backend.close()
 

@@ -90,12 +90,12 @@ async def test_events_match_kube_apiserver(tmp_path: Path) -> None:
             await send_request(api, request_of(row))
             await asyncio.sleep(0.5 if row["id"] == "crd" else 0)
     await api.stop()
-    told: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
     for line in log.read_text().splitlines():
         event = json.loads(line)
-        told.setdefault(event["auditID"], []).append(event)
+        found.setdefault(event["auditID"], []).append(event)
     for row in ROWS:
-        events = told.get(row["id"], [])
+        events = found.get(row["id"], [])
         if row.get("received"):
             first, *events = events
             assert first["stage"] == "RequestReceived", row["id"]

@@ -12,7 +12,7 @@ from apiserver_stub.request.tracing.configuration import read_tracing
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "messages"),
     [
         ({"samplingRatePerMillion": -1}, ["samplingRatePerMillion: Invalid value: -1"]),
         ({"samplingRatePerMillion": 1_000_001}, ["samplingRatePerMillion: Invalid value"]),
@@ -24,10 +24,10 @@ from apiserver_stub.request.tracing.configuration import read_tracing
         ({"endpont": "a"}, ["endpont"]),
     ],
 )
-def test_invalid_fields_are_reported(write: Callable[..., str], fields: dict[str, object], told: list[str]) -> None:
+def test_invalid_fields_are_reported(write: Callable[..., str], fields: dict[str, object], messages: list[str]) -> None:
     with pytest.raises(ConfigFileError) as caught:
         read_tracing(Path(write(**fields)))
-    assert all(one in str(caught.value) for one in told)
+    assert all(one in str(caught.value) for one in messages)
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_sdk_is_imported_only_if_configured(
         f"try: request_tracer({write()!r}, None, get_logger('x'))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("[]\nConfigError traces need the OpenTelemetry SDK")
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("[]\nConfigError traces need the OpenTelemetry SDK")

@@ -69,8 +69,8 @@ async def test_spans_match_kube_apiserver(start: Start, collector: tuple[Collect
         for path in ours.keys() & theirs.keys():
             span, wanted = ours[path], theirs[path]
             assert (span.kind, span.scope) == (wanted["kind"], wanted["scope"])
-            told = {name: span.attributes.get(name) for name in wanted["attributes"]}
-            assert told == wanted["attributes"], (row["url"], path[-1])
+            shown = {name: span.attributes.get(name) for name in wanted["attributes"]}
+            assert shown == wanted["attributes"], (row["url"], path[-1])
 
 
 async def read(response: Response) -> None:
@@ -109,8 +109,8 @@ async def test_client_attribute_matches_kube_apiserver(
     start: Start, collector: tuple[Collector, str], headers: dict[str, str], address: str, client: str
 ) -> None:
     front = await start()
-    told = {"traceparent": SAMPLED, **headers}
-    await front.api.handle(Request("GET", CONFIGMAPS, (), told, b"", ADMIN, remote="10.1.2.3"))
+    sent_headers = {"traceparent": SAMPLED, **headers}
+    await front.api.handle(Request("GET", CONFIGMAPS, (), sent_headers, b"", ADMIN, remote="10.1.2.3"))
     spans = paths(await collector[0].wait_for_spans(lambda spans: any(span.parent == PARENT for span in spans)))
     (root,) = (span for path, span in spans.items() if len(path) == 1)
     (verb,) = (span for path, span in spans.items() if path[-1] == "List")
@@ -198,8 +198,8 @@ async def test_trace_is_propagated_to_aggregated_servers(start: Start, collector
     await front.send("GET", "/apis/x.example.com/v1", traceparent=SAMPLED)
     found = await collector[0].wait_for_spans(lambda spans: any(span.name == "HTTP GET" for span in spans))
     (call,) = (span for span in found if span.name == "HTTP GET")
-    told = [request.headers["traceparent"] for request in asked if "traceparent" in request.headers]
-    assert told == [f"00-{SAMPLED[3:35]}-{call.id}-01"]
+    headers = [request.headers["traceparent"] for request in asked if "traceparent" in request.headers]
+    assert headers == [f"00-{SAMPLED[3:35]}-{call.id}-01"]
     assert (call.kind, call.attributes["http.response.status_code"]) == (3, 200)
 
 
@@ -229,8 +229,8 @@ async def test_trace_is_propagated_to_conversion_webhooks(
     assert call.attributes["custom-resource-definition"] == "things.example.com"
     assert (call.attributes["desired-api-version"], call.attributes["object-count"]) == (V2, 1)
     assert [name for name, _ in call.events] == ["Request completed"]
-    told = [request.headers.get("traceparent") for request, _ in hook.seen]
-    assert told == [f"00-{SAMPLED[3:35]}-{post.id}-01", None]
+    headers = [request.headers.get("traceparent") for request, _ in hook.seen]
+    assert headers == [f"00-{SAMPLED[3:35]}-{post.id}-01", None]
 
 
 async def convert_at(over: asyncio.Event, convert: Any) -> None:
