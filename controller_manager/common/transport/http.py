@@ -8,7 +8,8 @@ from urllib.parse import quote, urlencode, urlsplit
 from msgspec.structs import replace
 
 from controller_manager.common.api.wire import Request, Response, offered_protocols
-from controller_manager.common.transport.connection_pool import ConnectionTarget, StreamedRequest, reason
+from controller_manager.common.transport.client_connection import StreamedRequest, reason
+from controller_manager.common.transport.connection_pool import ConnectionTarget
 from controller_manager.common.transport.connections import Connections
 from controller_manager.common.transport.duplex import SocketStream
 from controller_manager.common.transport.transport import (

@@ -4,13 +4,8 @@ import resource
 from collections.abc import AsyncIterator
 
 from controller_manager.common.api.wire import Request, Response, offered_protocols
-from controller_manager.common.transport.connection_pool import (
-    ConnectionPool,
-    ConnectionTarget,
-    StreamedRequest,
-    authority,
-    reason,
-)
+from controller_manager.common.transport.client_connection import StreamedRequest, reason
+from controller_manager.common.transport.connection_pool import ConnectionPool, ConnectionTarget, authority
 from controller_manager.common.transport.dialer import Dialer
 from controller_manager.common.transport.duplex import SocketStream
 from controller_manager.common.transport.http import head, target

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller_manager.common.transport.connection_pool import ClientConnection, ConnectionPool, ConnectionTarget
+from controller_manager.common.transport.client_connection import ClientConnection
+from controller_manager.common.transport.connection_pool import ConnectionPool, ConnectionTarget
 from controller_manager.common.transport.response_parser import ServerDisconnected
 from controller_manager.framework import TransportError
 
